@@ -1,0 +1,65 @@
+# Build-wide settings and the three helpers that every leaf uses.
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+set(TUTTI_SANITIZE "" CACHE STRING "address (with undefined) or thread")
+option(TUTTI_WERROR "Warnings are errors" OFF)
+
+add_library(tutti_options INTERFACE)
+target_compile_features(tutti_options INTERFACE cxx_std_20)
+target_include_directories(tutti_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
+                           ${PROJECT_SOURCE_DIR}/include)
+target_compile_options(tutti_options INTERFACE -Wall -Wextra -Wconversion -Wshadow
+                       $<$<BOOL:${TUTTI_WERROR}>:-Werror> -fvisibility=hidden
+                       $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+if(TUTTI_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TUTTI_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(TUTTI_SANITIZE)
+  message(FATAL_ERROR "TUTTI_SANITIZE is '${TUTTI_SANITIZE}'; use address or thread")
+endif()
+
+# tutti_library(NAME SOURCES... LINK targets...): one static part of libtutti.so.
+function(tutti_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(${name} PUBLIC tutti_options ${arg_LINK})
+endfunction()
+
+# tutti_program(NAME SOURCES... LINK targets...): an executable in build/bin.
+function(tutti_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK})
+endfunction()
+
+# tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...]): GoogleTest cases, one ctest
+# test each case, found when ctest runs.
+function(tutti_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK} GTest::gtest_main GTest::gmock)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX ${name}.
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

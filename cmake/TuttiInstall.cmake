@@ -1,0 +1,1 @@
+# install(), find_package(tutti) and pkg-config files. Written by the packaging part.

@@ -1,0 +1,43 @@
+// The one kernel: destinations <- reduce(sources). Reads every source once, writes every
+// destination once, sources in the order given. One table per (type, op), chosen at run time for
+// the machine's vector units (AVX-512, AVX2, scalar; NEON by the compiler).
+//
+// 16-bit types accumulate in fp32 over the sources of one call and are rounded once (to nearest
+// even). Integers wrap. min/max: a NaN in any source gives NaN. A destination may equal a source
+// (in place); any other overlap is the caller's bug. Sources and destinations need only element
+// alignment. Any thread; no state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/types.hpp"
+
+namespace tutti {
+
+struct ReduceCopyArgs {
+  const void* const* sources = nullptr;
+  std::uint32_t source_count = 0;  // >= 1
+  void* const* destinations = nullptr;
+  std::uint32_t destination_count = 0;  // >= 1
+  std::uint64_t elements = 0;
+  // Bit d: store destination d around the cache (large, not read soon). The kernel fences at the
+  // end where it did, so a following release store publishes those bytes too.
+  std::uint64_t nontemporal_mask = 0;
+  // kAvg's post-operation: divide the reduced value by this once, before rounding. 0: none.
+  std::uint32_t average_over = 0;
+};
+
+using ReduceCopyFn = void (*)(const ReduceCopyArgs& args);
+
+// The kernel for (type, op); kAvg is kSum plus average_over. nullptr where this build has none
+// (f8 types until a later release).
+[[nodiscard]] ReduceCopyFn reduce_copy_kernel(DataType type, ReduceOp op);
+
+// "avx512", "avx2", "scalar": what was chosen on this machine (TUTTI_ISA can force a lower one).
+[[nodiscard]] std::string_view kernel_isa();
+// For tests and benchmarks: the kernel of one instruction set; nullptr if the machine lacks it.
+[[nodiscard]] ReduceCopyFn reduce_copy_kernel_for(std::string_view isa, DataType type, ReduceOp op);
+
+}  // namespace tutti

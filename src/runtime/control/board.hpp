@@ -1,0 +1,76 @@
+// The board: one small shared record for every rank of a host, in one memfd made by the host's
+// lowest rank. Says what each rank is doing and whom it waits for, readable also after its SIGKILL;
+// carries the poison that ends everyone's calls. Written by its owner only, except the poison,
+// which the first writer wins. Readers validate: nothing here is trusted as an index or a bound.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/control/control_plane.hpp"
+
+namespace tutti {
+
+// What an operation is; must be equal on all ranks.
+struct OperationSignature {
+  std::uint64_t operation = 0;  // number in the communicator, from 1
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Rank root = 0;
+  std::uint64_t count = 0;  // elements
+  std::uint64_t plan = 0;   // plan id
+  bool operator==(const OperationSignature&) const = default;
+  // 64-bit hash, never 0. Travels with every message.
+  [[nodiscard]] std::uint64_t hash() const;
+  // "all_reduce #12 count 1024 float sum plan 9af3..."
+  [[nodiscard]] std::string to_string() const;
+};
+
+enum class RankState : std::uint32_t { kAbsent = 0, kAlive = 1, kLeaving = 2, kLeft = 3 };
+
+// Why the communicator is dead.
+struct Poison {
+  Code code = Code::kRemoteError;
+  Rank culprit = kNoRank;   // the rank that died, failed or disagrees
+  Rank reporter = kNoRank;  // the rank that saw it
+  enum class Kind : std::uint32_t {
+    kDeath = 1,     // culprit's process ended
+    kMismatch = 2,  // mine (reporter) and theirs (culprit) differ
+    kTimeout = 3,   // culprit did not come within op_timeout
+    kAbort = 4,     // culprit called abort
+    kFailure = 5,   // culprit met a local error
+  } kind = Kind::kDeath;
+  OperationSignature mine, theirs;
+};
+
+class Board {
+ public:
+  // Collective over the ranks of this host (lowest rank creates, the others ask it).
+  [[nodiscard]] static Result<std::unique_ptr<Board>> open(ControlPlane& control,
+                                                           Deadline deadline);
+  virtual ~Board() = default;
+
+  // Owner's writes, user thread, a few stores.
+  virtual void set_state(RankState state) = 0;
+  virtual void enter(const OperationSignature& signature) = 0;  // keeps the last 64
+  virtual void leave(std::uint64_t operation) = 0;
+  virtual void waiting_for(Rank peer) = 0;  // kNoRank: for nobody
+  // Anyone's reads; any thread.
+  [[nodiscard]] virtual RankState state(Rank rank) const = 0;
+  // Rank's signature for operation number `operation`, if it has entered it and still remembers.
+  [[nodiscard]] virtual std::optional<OperationSignature> signature(
+      Rank rank, std::uint64_t operation) const = 0;
+  [[nodiscard]] virtual std::uint64_t last_entered(Rank rank) const = 0;
+  [[nodiscard]] virtual Rank waits_for(Rank rank) const = 0;
+  // One relaxed load: is there poison? Polled by every wait.
+  [[nodiscard]] virtual bool poisoned() const = 0;
+  // First writer wins; returns false if another was there first. Any thread.
+  virtual bool poison(const Poison& poison) = 0;
+  [[nodiscard]] virtual std::optional<Poison> read_poison() const = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+// The cut: chunk and slice index -> elements. 64-bit, any count, also fewer elements than chunks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tutti {
+
+struct ElementRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  [[nodiscard]] std::uint64_t count() const { return end - begin; }
+};
+
+// floor(i * n / parts) without overflow, 0 <= i <= parts.
+[[nodiscard]] inline std::uint64_t part_boundary(std::uint64_t n, std::uint64_t i,
+                                                 std::uint64_t parts) {
+  return (n / parts) * i + (n % parts) * i / parts;
+}
+
+// Uniform cut of `count` elements into `chunks`, then of each chunk into `slices`. Boundaries lie
+// on multiples of `grain` elements (a cache line, so that no two ranks write one line) whenever
+// there are at least chunks*slices grains; otherwise the plain floor(i*n/c) of the definition.
+struct UniformCut {
+  std::uint64_t count = 0;
+  std::uint32_t chunks = 1;
+  std::uint32_t slices = 1;
+  std::uint64_t grain = 1;
+
+  [[nodiscard]] std::uint64_t effective_grain() const {
+    return count / grain >= std::uint64_t{chunks} * slices ? grain : 1;
+  }
+  [[nodiscard]] ElementRange chunk(std::uint32_t c) const {
+    const std::uint64_t g = effective_grain(), blocks = (count + g - 1) / g;
+    return {std::min(count, g * part_boundary(blocks, c, chunks)),
+            std::min(count, g * part_boundary(blocks, c + 1, chunks))};
+  }
+  [[nodiscard]] ElementRange slice(std::uint32_t c, std::uint32_t s) const {
+    const ElementRange whole = chunk(c);
+    const std::uint64_t g = effective_grain(), blocks = (whole.count() + g - 1) / g;
+    return {std::min(whole.end, whole.begin + g * part_boundary(blocks, s, slices)),
+            std::min(whole.end, whole.begin + g * part_boundary(blocks, s + 1, slices))};
+  }
+  // The most elements any slice of any chunk holds.
+  [[nodiscard]] std::uint64_t max_slice_count() const {
+    const std::uint64_t g = effective_grain(), blocks = (count + g - 1) / g;
+    const std::uint64_t chunk_blocks = (blocks + chunks - 1) / chunks;
+    return std::min(count, g * ((chunk_blocks + slices - 1) / slices));
+  }
+};
+
+}  // namespace tutti

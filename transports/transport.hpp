@@ -1,0 +1,73 @@
+// The contract of a transport: how one rank's messages reach its peers.
+//
+// One Transport object serves one rank of one communicator. It knows no schedule and no
+// communicator. A transport either *shares* a connection (both ends map the same memory: shm, cuda)
+// or *pumps* it (the sender fills a local slot and the transport carries it: tcp, ucx, verbs).
+// Its duty: when the receiver sees a message's word, it sees all the message's bytes.
+// Every verb below says whether it may block, which thread may call it and who owns memory after.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/clock.hpp"
+#include "base/result.hpp"
+#include "base/types.hpp"
+#include "transports/connection.hpp"
+#include "transports/control.hpp"
+
+namespace tutti {
+
+struct Capabilities {
+  bool shares = false;         // connections are shared memory
+  bool pumps = false;          // progress() must be called for messages to move
+  bool remote_access = false;  // remote operands (direct plans)
+  LinkCost flagged;            // prior cost per message of each protocol, until calibrated
+  LinkCost slots;
+  std::uint64_t arena_bytes = 0;  // inbox arena of every rank
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // Uniform over all ranks of the communicator. Any thread, never blocks.
+  [[nodiscard]] virtual Capabilities capabilities() const = 0;
+  // True if this transport can carry messages between this rank and `peer`. Any thread, never blocks.
+  [[nodiscard]] virtual bool reaches(const PeerInfo& peer) const = 0;
+
+  // Makes this rank reachable: allocates its inbox and installs request handlers on the control
+  // channel. Once, before any connect; bounded, no peer needed. Errors: kSystemError naming the
+  // resource and what to do.
+  [[nodiscard]] virtual Status listen() = 0;
+  // Prepares sending to `peer`. Idempotent, lazy, user thread; blocks until `deadline` at most and
+  // needs only the peer's service thread. Errors: kRemoteError, kTimeout with culprit.
+  [[nodiscard]] virtual Status connect(Rank peer, Deadline deadline) = 0;
+
+  // The ends of one connection under one plan. Pure pointer arithmetic, never blocks. open_send
+  // needs connect(spec.destination) first. The Connection's memory stays the transport's and is
+  // valid until close(). `next`/`seen` are taken from the persistent words, so both ends agree
+  // whenever the connection is empty. Errors: kInvalidArgument if the spec lies outside the arena,
+  // the pair's cells or kMaxConnectionsPerPair.
+  [[nodiscard]] virtual Result<Connection> open_send(const ConnectionSpec& spec) = 0;
+  [[nodiscard]] virtual Result<Connection> open_recv(const ConnectionSpec& spec) = 0;
+
+  // This rank has consumed every message of all operations <= operation. Release. User thread.
+  virtual void publish_done(std::uint64_t operation) = 0;
+  // What `peer` published last. Acquire. Needs connect(peer) first. User thread, never blocks.
+  [[nodiscard]] virtual std::uint64_t done_of(Rank peer) const = 0;
+
+  // Moves pending bytes; a no-op where connections are shared. User or progress thread, never blocks.
+  [[nodiscard]] virtual Status progress() { return {}; }
+  // Bytes of memory this rank's side holds resident-capable: segment plus mappings. Any thread.
+  [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;
+  // Payload bytes and messages this rank sent so far are counted by the executor per connection.
+
+  // Releases everything; peers keep their mappings until they close. Idempotent, never blocks.
+  virtual void close() = 0;
+};
+
+}  // namespace tutti
