@@ -1,0 +1,331 @@
+// The C boundary: checks arguments, turns errors into codes and texts, throws nothing.
+#include <fmt/format.h>
+#include <tutti/tutti.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/group.hpp"
+#include "runtime/handle.hpp"
+
+using namespace tutti;
+
+static_assert(TUTTI_UNIQUE_ID_BYTES == kUniqueIdBytes);
+static_assert(static_cast<int>(tuttiNotSupported) == static_cast<int>(Code::kNotSupported));
+static_assert(static_cast<int>(tuttiBfloat16) == static_cast<int>(DataType::kBfloat16));
+static_assert(static_cast<int>(tuttiAvg) == static_cast<int>(ReduceOp::kAvg));
+
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+
+tl::unexpected<Error> bad_argument(const char* function, std::string_view what) {
+  return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
+}
+
+Result<CommunicatorOptions> make_options(const tuttiConfig_t* config, const char* function) {
+  CommunicatorOptions options;
+  const Result<Config>& environment = process_config();
+  if (!environment) return tl::unexpected(environment.error());
+  options.config = *environment;
+  if (config == nullptr) return options;
+  if (config->size != sizeof(tuttiConfig_t) || config->magic != TUTTI_CONFIG_MAGIC)
+    return bad_argument(function, "start the configuration from TUTTI_CONFIG_INITIALIZER");
+  if (config->blocking == 0)
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("{}: communicators that do not block are not in this version", function));
+  const auto milliseconds = [&](int value, std::int64_t& field, const char* name) -> Status {
+    if (value == TUTTI_CONFIG_UNDEF_INT) return {};
+    if (value <= 0) return bad_argument(function, fmt::format("{} is {}; use > 0", name, value));
+    field = std::int64_t{value} * 1'000'000;
+    return {};
+  };
+  TUTTI_TRY(milliseconds(config->opTimeoutMs, options.config.op_timeout_ns, "opTimeoutMs"));
+  TUTTI_TRY(milliseconds(config->initTimeoutMs, options.config.init_timeout_ns, "initTimeoutMs"));
+  if (config->algorithm != nullptr) options.config.algo = config->algorithm;
+  if (config->commName != nullptr) options.name = config->commName;
+  return options;
+}
+
+// Initializes now, or when the thread's group ends. *comm is a handle at once in either case, so
+// that the group can fill it in; it is taken back if the initialization fails.
+Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
+                  const tuttiConfig_t* config, const char* function) {
+  if (comm == nullptr) return bad_argument(function, "comm is NULL");
+  *comm = nullptr;
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return bad_argument(
+        function, fmt::format("rank {} of {} ranks; a rank is 0 <= rank < nranks", rank, ranks));
+  TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(config, function));
+  TUTTI_TRY(algorithm_index(options.config.algo));
+  auto handle = std::make_unique<tuttiComm>();
+  UniqueId unique;
+  std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
+  const auto create = [=](tuttiComm* into) -> Status {
+    auto result = Communicator::create(unique, rank, ranks, options);
+    if (!result) return tl::unexpected(std::move(result).error());
+    into->communicator = *std::move(result);
+    return {};
+  };
+  Group& group = Group::current();
+  if (!group.active()) {
+    TUTTI_TRY(create(handle.get()));
+    *comm = handle.release();
+    return {};
+  }
+  *comm = handle.release();
+  group.add_init([=]() -> Status {
+    const Status status = create(*comm);
+    if (!status) {
+      delete *comm;
+      *comm = nullptr;
+    }
+    return status;
+  });
+  return {};
+}
+
+Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, tuttiDataType_t type,
+                  tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+  constexpr const char* kName = "tuttiAllReduce";
+  TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
+  if (static_cast<int>(type) < 0 || static_cast<int>(type) >= kDataTypeCount)
+    return bad_argument(kName, fmt::format("data type {} is none", static_cast<int>(type)));
+  if (static_cast<int>(op) < 0 || static_cast<int>(op) >= kReduceOpCount)
+    return bad_argument(kName, fmt::format("operation {} is none", static_cast<int>(op)));
+  const AllReduceCall call{.input = sendbuff,
+                           .output = recvbuff,
+                           .count = count,
+                           .type = static_cast<DataType>(type),
+                           .op = static_cast<ReduceOp>(op)};
+  const std::size_t bytes_each = element_bytes(call.type);
+  if (count > SIZE_MAX / 2 / bytes_each)
+    return bad_argument(kName, fmt::format("count {} is more than memory can hold", count));
+  if (count > 0 && (sendbuff == nullptr || recvbuff == nullptr))
+    return bad_argument(kName, sendbuff == nullptr ? "sendbuff is NULL" : "recvbuff is NULL");
+  const auto from = reinterpret_cast<std::uintptr_t>(sendbuff);
+  const auto to = reinterpret_cast<std::uintptr_t>(recvbuff);
+  if ((from | to) % bytes_each != 0)
+    return bad_argument(kName, fmt::format("a buffer is not aligned to {} bytes", bytes_each));
+  if (from != to && from < to + count * bytes_each && to < from + count * bytes_each)
+    return bad_argument(kName, "sendbuff and recvbuff overlap; pass the same pointer for in place");
+  if (stream != nullptr)
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: a host communicator runs in the calling thread; pass a NULL "
+                                  "stream",
+                                  kName));
+  Group& group = Group::current();
+  if (group.active()) {
+    group.add(*communicator, call);
+    return {};
+  }
+  const std::pair<Communicator*, AllReduceCall> one{communicator, call};
+  return run_operations({&one, 1});
+}
+
+template <std::size_t n>
+void copy_text(char (&to)[n], const std::string& from) {
+  const std::size_t bytes = std::min(from.size(), n - 1);
+  std::memcpy(to, from.data(), bytes);
+  to[bytes] = '\0';
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiGetVersion(int* version) {
+  if (version == nullptr) return report(bad_argument("tuttiGetVersion", "version is NULL").value());
+  *version = TUTTI_VERSION_CODE;
+  return tuttiSuccess;
+}
+
+const char* tuttiGetErrorString(tuttiResult_t result) {
+  return describe(static_cast<Code>(result));
+}
+
+const char* tuttiGetLastError(tuttiComm_t comm) {
+  if (comm != nullptr && comm->magic != tuttiComm::kMagic) comm = nullptr;
+  return last_text(comm);
+}
+
+tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
+  constexpr const char* kName = "tuttiMemAlloc";
+  if (ptr == nullptr) return report(bad_argument(kName, "ptr is NULL").value());
+  const std::size_t rounded = (size + kPageBytes - 1) / kPageBytes * kPageBytes;
+  void* const memory = size > SIZE_MAX - kPageBytes
+                           ? nullptr
+                           : std::aligned_alloc(kPageBytes, std::max(rounded, kPageBytes));
+  if (memory == nullptr)
+    return report(Error{Code::kSystemError, fmt::format("{}: no {} bytes of memory", kName, size)});
+  *ptr = memory;
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiMemFree(void* ptr) {
+  std::free(ptr);
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* uniqueId) {
+  return guarded("tuttiGetUniqueId", nullptr, [&]() -> Status {
+    if (uniqueId == nullptr) return bad_argument("tuttiGetUniqueId", "uniqueId is NULL");
+    TUTTI_TRY_ASSIGN(const UniqueId id, create_unique_id());
+    std::memcpy(uniqueId->internal, id.bytes.data(), id.bytes.size());
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank) {
+  return tuttiCommInitRankConfig(comm, nranks, commId, rank, nullptr);
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank,
+                                      tuttiConfig_t* config) {
+  return guarded("tuttiCommInitRank", nullptr, [&] {
+    return initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
+  });
+}
+
+tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) {
+  return guarded("tuttiCommInitAll", nullptr, [&]() -> Status {
+    constexpr const char* kName = "tuttiCommInitAll";
+    if (comm == nullptr) return bad_argument(kName, "comm is NULL");
+    if (ndev < 1) return bad_argument(kName, fmt::format("ndev is {}; use >= 1", ndev));
+    for (int i = 0; devlist != nullptr && i < ndev; ++i)
+      if (devlist[i] != TUTTI_DEVICE_HOST && devlist[i] < 0)
+        return bad_argument(kName, fmt::format("devlist[{}] is {}", i, devlist[i]));
+    TUTTI_TRY_ASSIGN(const UniqueId id, create_unique_id());
+    tuttiUniqueId plain;
+    std::memcpy(plain.internal, id.bytes.data(), id.bytes.size());
+    Group& group = Group::current();
+    group.start();
+    Status status;
+    for (int i = 0; i < ndev && status; ++i)
+      status = initialize(&comm[i], ndev, plain, i, nullptr, kName);
+    if (!status) group.fail(status.error());
+    return group.end();
+  });
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
+  return guarded("tuttiCommFinalize", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommFinalize"));
+    communicator->finalize();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+  if (comm == nullptr) return tuttiSuccess;
+  return guarded("tuttiCommDestroy", nullptr, [&]() -> Status {
+    TUTTI_TRY(open_handle(comm, "tuttiCommDestroy"));
+    comm->magic = 0;
+    delete comm;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
+  if (comm == nullptr) return tuttiSuccess;
+  return guarded("tuttiCommAbort", nullptr, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommAbort"));
+    communicator->abort();
+    comm->magic = 0;
+    delete comm;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
+  return guarded("tuttiCommGetAsyncError", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommGetAsyncError"));
+    if (asyncError == nullptr) return bad_argument("tuttiCommGetAsyncError", "asyncError is NULL");
+    const auto error = communicator->error();
+    *asyncError = error ? static_cast<tuttiResult_t>(error->code) : tuttiSuccess;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommCount(const tuttiComm_t comm, int* count) {
+  return guarded("tuttiCommCount", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommCount"));
+    if (count == nullptr) return bad_argument("tuttiCommCount", "count is NULL");
+    *count = communicator->ranks();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommUserRank(const tuttiComm_t comm, int* rank) {
+  return guarded("tuttiCommUserRank", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommUserRank"));
+    if (rank == nullptr) return bad_argument("tuttiCommUserRank", "rank is NULL");
+    *rank = communicator->rank();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommCuDevice(const tuttiComm_t comm, int* device) {
+  return guarded("tuttiCommCuDevice", comm, [&]() -> Status {
+    TUTTI_TRY(open_handle(comm, "tuttiCommCuDevice"));
+    if (device == nullptr) return bad_argument("tuttiCommCuDevice", "device is NULL");
+    *device = TUTTI_DEVICE_HOST;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                             tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+  const tuttiResult_t result = guarded("tuttiAllReduce", comm, [&] {
+    const Status status = all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+    if (!status && Group::current().active()) Group::current().fail(status.error());
+    return status;
+  });
+  return result;
+}
+
+tuttiResult_t tuttiGroupStart(void) {
+  Group::current().start();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiGroupEnd(void) {
+  return guarded("tuttiGroupEnd", nullptr, [] { return Group::current().end(); });
+}
+
+tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, const char* name) {
+  return guarded("tuttiCommSetAlgorithm", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommSetAlgorithm"));
+    return communicator->set_algorithm(name == nullptr ? "" : name);
+  });
+}
+
+tuttiResult_t tuttiCommInfo(const tuttiComm_t comm, tuttiCommInfo_t* info) {
+  return guarded("tuttiCommInfo", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommInfo"));
+    if (info == nullptr || info->size != sizeof *info || info->magic != TUTTI_COMM_INFO_MAGIC)
+      return bad_argument("tuttiCommInfo", "start the info from TUTTI_COMM_INFO_INITIALIZER");
+    const Communicator::Info own = communicator->info();
+    info->rank = communicator->rank();
+    info->nRanks = communicator->ranks();
+    info->hostRanks = own.host_ranks;
+    info->poisoned = own.poisoned ? 1 : 0;
+    copy_text(info->host, own.host);
+    copy_text(info->transport, own.transport);
+    copy_text(info->forcedAlgorithm, own.forced_algorithm);
+    copy_text(info->lastAlgorithm, own.last_algorithm);
+    copy_text(info->lastProtocol, own.last_protocol);
+    info->lastPlanHash = own.last_plan;
+    info->lastSlices = own.last_slices;
+    info->lastReplicas = own.last_replicas;
+    info->operations = own.operations;
+    info->payloadBytesSent = own.payload_bytes_sent;
+    info->messagesSent = own.messages_sent;
+    info->mappedBytes = own.mapped_bytes;
+    return {};
+  });
+}
+
+}  // extern "C"

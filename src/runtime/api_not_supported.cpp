@@ -1,0 +1,117 @@
+// Functions that are declared so that programs compile, and that this version does not have: each
+// returns tuttiNotSupported with a text that names it.
+#include <fmt/format.h>
+#include <tutti/tutti.h>
+
+#include "runtime/group.hpp"
+#include "runtime/handle.hpp"
+
+namespace {
+
+tuttiResult_t not_supported(const char* function, const tuttiComm* comm = nullptr) {
+  const tutti::Error error{tutti::Code::kNotSupported,
+                           fmt::format("{} is not in this version of Tutti", function)};
+  tutti::Group& group = tutti::Group::current();
+  if (group.active()) group.fail(error);
+  return tutti::report(error, comm);
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t*, int, int, int, tuttiUniqueId*,
+                                        tuttiConfig_t*) {
+  return not_supported("tuttiCommInitRankScalable");
+}
+
+tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int) {
+  return not_supported("tuttiCommRevoke", comm);
+}
+
+tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int, int, tuttiComm_t*, tuttiConfig_t*) {
+  return not_supported("tuttiCommSplit", comm);
+}
+
+tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int*, int, tuttiComm_t*, tuttiConfig_t*, int) {
+  return not_supported("tuttiCommShrink", comm);
+}
+
+tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void*, size_t, void**) {
+  return not_supported("tuttiCommRegister", comm);
+}
+
+tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void*) {
+  return not_supported("tuttiCommDeregister", comm);
+}
+
+tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void*, size_t, tuttiWindow_t*, int) {
+  return not_supported("tuttiCommWindowRegister", comm);
+}
+
+tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t) {
+  return not_supported("tuttiCommWindowDeregister", comm);
+}
+
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, void*, tuttiDataType_t,
+                                        tuttiScalarResidence_t, tuttiComm_t comm) {
+  return not_supported("tuttiRedOpCreatePreMulSum", comm);
+}
+
+tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t, tuttiComm_t comm) {
+  return not_supported("tuttiRedOpDestroy", comm);
+}
+
+tuttiResult_t tuttiReduce(const void*, void*, size_t, tuttiDataType_t, tuttiRedOp_t, int,
+                          tuttiComm_t comm, tuttiStream_t) {
+  return not_supported("tuttiReduce", comm);
+}
+
+tuttiResult_t tuttiBcast(void*, size_t, tuttiDataType_t, int, tuttiComm_t comm, tuttiStream_t) {
+  return not_supported("tuttiBcast", comm);
+}
+
+tuttiResult_t tuttiBroadcast(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                             tuttiStream_t) {
+  return not_supported("tuttiBroadcast", comm);
+}
+
+tuttiResult_t tuttiReduceScatter(const void*, void*, size_t, tuttiDataType_t, tuttiRedOp_t,
+                                 tuttiComm_t comm, tuttiStream_t) {
+  return not_supported("tuttiReduceScatter", comm);
+}
+
+tuttiResult_t tuttiAllGather(const void*, void*, size_t, tuttiDataType_t, tuttiComm_t comm,
+                             tuttiStream_t) {
+  return not_supported("tuttiAllGather", comm);
+}
+
+tuttiResult_t tuttiAlltoAll(const void*, void*, size_t, tuttiDataType_t, tuttiComm_t comm,
+                            tuttiStream_t) {
+  return not_supported("tuttiAlltoAll", comm);
+}
+
+tuttiResult_t tuttiGather(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                          tuttiStream_t) {
+  return not_supported("tuttiGather", comm);
+}
+
+tuttiResult_t tuttiScatter(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                           tuttiStream_t) {
+  return not_supported("tuttiScatter", comm);
+}
+
+tuttiResult_t tuttiSend(const void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                        tuttiStream_t) {
+  return not_supported("tuttiSend", comm);
+}
+
+tuttiResult_t tuttiRecv(void*, size_t, tuttiDataType_t, int, tuttiComm_t comm, tuttiStream_t) {
+  return not_supported("tuttiRecv", comm);
+}
+
+tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t*) {
+  return not_supported("tuttiGroupSimulateEnd");
+}
+
+}  // extern "C"

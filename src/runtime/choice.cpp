@@ -1,0 +1,141 @@
+#include "runtime/choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// Prior costs of the two protocols over shared memory, until a calibration replaces them. Measured
+// with perf/bench_connection and bench_kernels on an AMD EPYC (Zen 5, 2 cores of a virtual machine,
+// 32 MiB L3), November 2026; docs/performance.md holds the runs.
+constexpr HostCosts kFlaggedPrior{
+    .alpha_ns = 110, .step_ns = 35, .beta_ns_per_byte = 0.045, .switch_ns = 900};
+constexpr HostCosts kSlottedPrior{
+    .alpha_ns = 260, .step_ns = 60, .beta_ns_per_byte = 0.028, .switch_ns = 900};
+
+struct Shape {
+  Protocol protocol;
+  std::uint32_t replicas;
+  std::uint32_t slots;
+  std::uint64_t slot_bytes;
+};
+
+// What is tried for every algorithm. Slot sizes: small ones keep the pipe's fill short, large ones
+// spread the cost of a step.
+constexpr std::array kShapes{
+    Shape{Protocol::kFlagged, 1, 2, 0},       Shape{Protocol::kSlots, 1, 2, 256 << 10},
+    Shape{Protocol::kSlots, 2, 2, 16 << 10},  Shape{Protocol::kSlots, 2, 2, 64 << 10},
+    Shape{Protocol::kSlots, 2, 2, 128 << 10},
+};
+
+std::optional<Candidate> make_candidate(const Settings& settings, std::int32_t ranks,
+                                        std::int32_t index, const Shape& shape,
+                                        std::uint64_t bytes) {
+  const Algorithm& algorithm = *all_algorithms()[static_cast<std::size_t>(index)];
+  Candidate c{
+      .algorithm = &algorithm,
+      .options = {.protocol = shape.protocol,
+                  .replicas = settings.replicas != 0 ? settings.replicas : shape.replicas,
+                  .slots = settings.slots != 0 ? settings.slots : shape.slots,
+                  .slot_bytes = settings.slot_bytes != 0 ? settings.slot_bytes : shape.slot_bytes,
+                  .arena_bytes = settings.arena_bytes,
+                  .min_slices = std::max(settings.min_slices, 1u)},
+      .counts = settings.counts[static_cast<std::size_t>(index)]};
+  const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
+  const Result<std::uint64_t> capacity = message_capacity(algorithm, problem, c.options);
+  if (!capacity) return std::nullopt;
+  c.message_bytes = *capacity;
+  const std::uint64_t chunk = (bytes + c.counts.chunks - 1) / c.counts.chunks;
+  const std::uint64_t slices = std::max<std::uint64_t>(
+      {1, settings.min_slices, (chunk + c.message_bytes - 1) / c.message_bytes});
+  // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could win.
+  if (shape.protocol == Protocol::kFlagged && slices * c.counts.max_steps >= (1u << 24))
+    return std::nullopt;
+  const HostCosts& costs =
+      shape.protocol == Protocol::kFlagged ? settings.flagged : settings.slotted;
+  c.price_ns = price_ns(c.counts, costs,
+                        {.bytes = bytes,
+                         .slices = static_cast<std::uint32_t>(slices),
+                         .replicas = c.options.replicas,
+                         .cores = settings.cores});
+  return c;
+}
+
+bool admits(ProtocolChoice choice, Protocol protocol) {
+  return choice == ProtocolChoice::kAuto ||
+         (choice == ProtocolChoice::kFlagged) == (protocol == Protocol::kFlagged);
+}
+
+}  // namespace
+
+Result<std::int32_t> algorithm_index(std::string_view name) {
+  if (name.empty() || name == "auto") return -1;
+  std::string known;
+  const auto all = all_algorithms();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->name == name) return static_cast<std::int32_t>(i);
+    known += fmt::format(", {}", all[i]->name);
+  }
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("unknown algorithm '{}'; known: auto{}", name, known));
+}
+
+Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::int32_t cores) {
+  Settings settings;
+  settings.arena_bytes = config.arena_bytes;
+  settings.slot_bytes = config.slot_bytes == 0 ? 0 : config.slot_bytes + kSlotHeaderBytes;
+  settings.slots = config.slots;
+  settings.replicas = config.replicas;
+  settings.min_slices = config.slices;
+  settings.cores = std::max(cores, 1);
+  TUTTI_TRY_ASSIGN(settings.algorithm, algorithm_index(config.algo));
+  settings.protocol = config.protocol;
+  settings.flagged = kFlaggedPrior;
+  settings.slotted = kSlottedPrior;
+  const auto all = all_algorithms();
+  const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
+  for (std::size_t i = 0; i < std::min(all.size(), kMaxAlgorithms); ++i) {
+    settings.counts[i].ranks = 0;
+    if (!all[i]->supports(problem)) continue;
+    TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(*all[i], problem));
+    settings.counts[i] = count_schedule(schedule);
+  }
+  return settings;
+}
+
+Status check_settings(const Settings& s) {
+  const bool sound =
+      s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= 1024 && s.replicas <= 1024 &&
+      s.algorithm >= -1 && s.algorithm < static_cast<std::int32_t>(all_algorithms().size()) &&
+      s.protocol <= ProtocolChoice::kSlots &&
+      std::all_of(s.counts.begin(), s.counts.end(),
+                  [](const ScheduleCounts& c) { return c.ranks >= 0 && c.chunks >= 1; });
+  if (!sound)
+    return make_error(Code::kInvalidUsage,
+                      "rank 0 sent settings of another build; start all ranks with one version", 0);
+  return {};
+}
+
+std::vector<Candidate> rank_candidates(const Settings& settings, std::int32_t ranks,
+                                       std::uint64_t bytes, std::int32_t algorithm) {
+  const std::int32_t forced = algorithm >= 0 ? algorithm : settings.algorithm;
+  const auto families =
+      static_cast<std::int32_t>(std::min(all_algorithms().size(), kMaxAlgorithms));
+  std::vector<Candidate> candidates;
+  for (std::int32_t i = 0; i < families; ++i) {
+    if (forced >= 0 && i != forced) continue;
+    if (settings.counts[static_cast<std::size_t>(i)].ranks != ranks) continue;
+    for (const Shape& shape : kShapes) {
+      if (!admits(settings.protocol, shape.protocol)) continue;
+      if (auto candidate = make_candidate(settings, ranks, i, shape, bytes))
+        candidates.push_back(*std::move(candidate));
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.price_ns < b.price_ns; });
+  return candidates;
+}
+
+}  // namespace tutti

@@ -1,0 +1,59 @@
+// Choice: which algorithm, protocol, replication and slot size runs a call, by price.
+//
+// Rank 0 counts the schedules and measures nothing; its Settings reach all ranks at start, so that
+// everything that shapes communication is equal on all ranks by construction. No size threshold
+// stands here: the cheapest candidate wins.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/config.hpp"
+#include "model/price.hpp"
+#include "runtime/plan.hpp"
+
+namespace tutti {
+
+inline constexpr std::size_t kMaxAlgorithms = 16;
+
+// What rank 0 decides for all. Plain bytes: exchanged as they are between equal builds.
+struct Settings {
+  std::uint64_t layout = sizeof(Settings);  // of this struct, and a guard against other builds
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t slot_bytes = 0;  // forced; 0: by price
+  std::uint32_t slots = 0;       // forced; 0: by price
+  std::uint32_t replicas = 0;    // forced; 0: by price
+  std::uint32_t min_slices = 0;  // forced; 0: as few as fit
+  std::int32_t cores = 1;
+  std::int32_t algorithm = -1;  // forced, index into all_algorithms(); -1: by price
+  ProtocolChoice protocol = ProtocolChoice::kAuto;
+  HostCosts flagged, slotted;
+  std::array<ScheduleCounts, kMaxAlgorithms> counts{};  // ranks == 0: does not cover the job
+};
+
+// Rank 0's settings. Errors: kInvalidArgument for an unknown TUTTI_ALGO, naming the known ones.
+[[nodiscard]] Result<Settings> make_settings(const Config& config, std::int32_t ranks,
+                                             std::int32_t cores);
+// Checks what came from a peer: a bad value is refused, never used.
+[[nodiscard]] Status check_settings(const Settings& settings);
+
+// Index of an algorithm name; -1 for "" and "auto". kInvalidArgument names the known ones.
+[[nodiscard]] Result<std::int32_t> algorithm_index(std::string_view name);
+
+struct Candidate {
+  const Algorithm* algorithm = nullptr;
+  PlanOptions options;
+  std::uint64_t message_bytes = 0;  // as the plan will lay it out
+  ScheduleCounts counts;
+  double price_ns = 0;
+};
+
+// All candidates for an all-reduce of `bytes`, cheapest first; ties by algorithm order. Pure.
+// `algorithm` forces one (index); -1 leaves it to the settings.
+[[nodiscard]] std::vector<Candidate> rank_candidates(const Settings& settings, std::int32_t ranks,
+                                                     std::uint64_t bytes, std::int32_t algorithm);
+
+}  // namespace tutti

@@ -1,0 +1,245 @@
+#include "runtime/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/host.hpp"
+#include "runtime/faults.hpp"
+#include "transports/shm/shm_transport.hpp"
+
+namespace tutti {
+namespace {
+
+// Polls of a word before the first yield where every rank can have a core: some 20 us, several
+// times the round trip of a small message.
+constexpr std::uint32_t kSpinsWithCore = 2000;
+// A connect is tried in pieces of this length, so that abort and poison end it soon.
+constexpr std::int64_t kConnectSliceMs = 100;
+
+WaitPolicy make_wait_policy(const Config& config, std::int32_t host_ranks, std::int32_t cores) {
+  WaitPolicy policy;
+  policy.spins = config.spin != kSpinAuto ? config.spin : host_ranks <= cores ? kSpinsWithCore : 0;
+  return policy;
+}
+
+// Stores go around the cache once the buffers of the host's ranks together outgrow the last level:
+// below, the reader finds them there.
+std::uint64_t make_nt_bytes(const Config& config, std::int32_t host_ranks) {
+  if (config.nt_bytes != 0) return config.nt_bytes;
+  const std::size_t l3 = l3_cache_bytes();
+  constexpr std::size_t kUnknownL3 = std::size_t{32} << 20;
+  return (l3 != 0 ? l3 : kUnknownL3) / (2 * static_cast<std::uint64_t>(host_ranks));
+}
+
+}  // namespace
+
+Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options)
+    : rank_(rank), ranks_(ranks), config_(options.config) {
+  if (auto log = Log::open(config_.log_level, config_.log_file, rank)) log_ = *std::move(log);
+}
+
+Communicator::~Communicator() { leave(); }
+
+Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, Rank rank,
+                                                           std::int32_t ranks,
+                                                           const CommunicatorOptions& options) {
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("rank {} of {}: a rank is 0 <= rank < nranks", rank, ranks));
+  std::unique_ptr<Communicator> communicator(new Communicator(rank, ranks, options));
+  TUTTI_TRY(communicator->join(id));
+  return communicator;
+}
+
+Status Communicator::join(const UniqueId& id) {
+  const Deadline deadline = Deadline::in_ns(config_.init_timeout_ns);
+  TUTTI_TRY_ASSIGN(control_, ControlPlane::join(id, rank_, ranks_, {.deadline = deadline}));
+  peers_ = control_->peers();
+  const std::uint64_t host = peers_[static_cast<std::size_t>(rank_)].host_id;
+  host_ranks_ = static_cast<std::int32_t>(std::count_if(
+      peers_.begin(), peers_.end(), [&](const PeerInfo& peer) { return peer.host_id == host; }));
+  if (ranks_ > 1) {
+    TUTTI_TRY_ASSIGN(transport_, make_shm_transport(
+                                     *control_, {.arena_bytes = config_.arena_bytes, .log = log_}));
+    for (const PeerInfo& peer : peers_)
+      if (!transport_->reaches(peer))
+        return make_error(Code::kNotSupported,
+                          fmt::format("{} is on another host; this version reaches only ranks of "
+                                      "one host",
+                                      describe_rank(peers_, peer.rank)),
+                          peer.rank);
+    TUTTI_TRY(transport_->listen());
+  }
+  TUTTI_TRY_ASSIGN(board_, Board::open(*control_, deadline));
+  board_->set_state(RankState::kAlive);
+  if (ranks_ > 1)
+    control_->watch_peers([this](Rank dead) {
+      const RankState state = board_->state(dead);
+      if (state == RankState::kLeaving || state == RankState::kLeft) return;
+      board_->poison({.code = Code::kRemoteError,
+                      .culprit = dead,
+                      .reporter = rank_,
+                      .kind = Poison::Kind::kDeath});
+    });
+  TUTTI_TRY(agree_on_settings(deadline));
+  wait_policy_ = make_wait_policy(config_, host_ranks_, usable_cpus());
+  nt_bytes_ = make_nt_bytes(config_, host_ranks_);
+  TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,
+            host_ranks_, settings_.cores, wait_policy_.spins);
+  return {};
+}
+
+Status Communicator::agree_on_settings(Deadline deadline) {
+  if (rank_ == 0) {
+    TUTTI_TRY_ASSIGN(settings_, make_settings(config_, ranks_, usable_cpus()));
+  }
+  if (ranks_ == 1) return {};
+  // Also the barrier after which every rank can be connected to.
+  const std::span own(reinterpret_cast<const std::byte*>(&settings_), sizeof settings_);
+  TUTTI_TRY_ASSIGN(const std::vector<std::byte> all, control_->allgather(own, deadline));
+  std::memcpy(&settings_, all.data(), sizeof settings_);
+  TUTTI_TRY(check_settings(settings_));
+  if (settings_.arena_bytes != config_.arena_bytes)
+    return make_error(
+        Code::kInvalidUsage,
+        fmt::format("TUTTI_ARENA_BYTES is {} here and {} on rank 0; set it alike on all ranks",
+                    config_.arena_bytes, settings_.arena_bytes),
+        0);
+  return {};
+}
+
+Status Communicator::set_algorithm(std::string_view name) {
+  TUTTI_TRY_ASSIGN(forced_algorithm_, algorithm_index(name));
+  chosen_.fill({});
+  return {};
+}
+
+Result<Communicator::BoundPlan*> Communicator::plan_for(const AllReduceCall& call) {
+  const std::uint64_t bytes = call.count * element_bytes(call.type);
+  Chosen& chosen = chosen_[(bytes * 0x9e3779b97f4a7c15u) >> 58];
+  if (chosen.bytes == bytes) return last_plan_ = chosen.plan;
+  const std::vector<Candidate> candidates =
+      rank_candidates(settings_, ranks_, bytes, forced_algorithm_);
+  if (candidates.empty())
+    return make_error(Code::kNotSupported,
+                      fmt::format("no algorithm does an all_reduce of {} bytes among {} ranks "
+                                  "under the forced settings",
+                                  bytes, ranks_));
+  TUTTI_TRY_ASSIGN(last_plan_, bind(candidates.front()));
+  chosen = {bytes, last_plan_};
+  return last_plan_;
+}
+
+Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) {
+  const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks_};
+  const std::uint64_t id = plan_id(*candidate.algorithm, problem, candidate.options);
+  if (const auto found = plans_.find(id); found != plans_.end()) return found->second.get();
+  auto bound = std::make_unique<BoundPlan>();
+  TUTTI_TRY_ASSIGN(bound->plan,
+                   compile_plan(*candidate.algorithm, problem, candidate.options, rank_));
+  std::vector<Connection> sends, recvs;
+  for (const ConnectionSpec& spec : bound->plan.sends) {
+    TUTTI_TRY(connect(spec.destination));
+    TUTTI_TRY_ASSIGN(Connection connection, transport_->open_send(spec));
+    sends.push_back(connection);
+  }
+  for (const ConnectionSpec& spec : bound->plan.recvs) {
+    TUTTI_TRY_ASSIGN(Connection connection, transport_->open_recv(spec));
+    recvs.push_back(connection);
+  }
+  bound->executor = std::make_unique<HostExecutor>(bound->plan, std::move(sends), std::move(recvs));
+  TUTTI_LOG(log_, LogLevel::kInfo,
+            "plan {:016x}: {} {} replicas {} slots {} x {} bytes, {} lanes, {} steps, {}", id,
+            candidate.algorithm->name, name_of(bound->plan.options.protocol),
+            bound->plan.options.replicas, bound->plan.options.slots, bound->plan.options.slot_bytes,
+            bound->plan.lanes.size(), bound->plan.steps.size(),
+            bound->plan.seal == Seal::kVerified ? "verified" : "proved by family");
+  BoundPlan* const raw = bound.get();
+  plans_[id] = std::move(bound);
+  return raw;
+}
+
+Status Communicator::connect(Rank peer) {
+  const Deadline deadline = Deadline::in_ns(config_.op_timeout_ns);
+  for (;;) {
+    const std::int64_t slice_ns = std::min(deadline.left_ns(), kConnectSliceMs * 1'000'000);
+    const Status status = transport_->connect(peer, Deadline::in_ns(slice_ns));
+    if (status || status.error().code != Code::kTimeout || deadline.passed()) return status;
+    if (aborted_.load(std::memory_order_acquire) || board_->poisoned()) return status;
+  }
+}
+
+Error Communicator::poison(const Poison& poison) {
+  board_->poison(poison);
+  // Another rank may have been first: everybody tells the same story.
+  const Error error = poison_error(board_->read_poison().value_or(poison), peers_);
+  set_error(error);
+  return error;
+}
+
+void Communicator::set_error(const Error& error) {
+  const std::lock_guard lock(error_mutex_);
+  if (!error_) error_ = error;
+}
+
+std::optional<Error> Communicator::error() const {
+  {
+    const std::lock_guard lock(error_mutex_);
+    if (error_) return error_;
+  }
+  if (!board_->poisoned()) return std::nullopt;
+  if (const auto poison = board_->read_poison()) return poison_error(*poison, peers_);
+  return std::nullopt;  // claimed, about to be published
+}
+
+void Communicator::abort() {
+  // Release pairs with the acquire in disturbed(): the user thread leaves its wait.
+  aborted_.store(true, std::memory_order_release);
+  poison({.code = Code::kRemoteError,
+          .culprit = rank_,
+          .reporter = rank_,
+          .kind = Poison::Kind::kAbort});
+  for (int running = running_.load(std::memory_order_acquire); running != 0;
+       running = running_.load(std::memory_order_acquire))
+    running_.wait(running, std::memory_order_acquire);
+}
+
+void Communicator::finalize() {
+  if (board_->state(rank_) == RankState::kAlive) board_->set_state(RankState::kLeaving);
+}
+
+void Communicator::leave() {
+  if (!control_) return;
+  if (board_) board_->set_state(RankState::kLeft);
+  control_->forget_peers();
+  if (transport_) transport_->close();
+  control_->close();
+}
+
+Communicator::Info Communicator::info() const {
+  Info info;
+  info.host = peers_[static_cast<std::size_t>(rank_)].host;
+  info.transport = transport_ ? std::string(transport_->name()) : std::string{};
+  const std::int32_t forced = forced_algorithm_ >= 0 ? forced_algorithm_ : settings_.algorithm;
+  if (forced >= 0) info.forced_algorithm = all_algorithms()[static_cast<std::size_t>(forced)]->name;
+  info.host_ranks = host_ranks_;
+  info.poisoned = error().has_value();
+  if (last_plan_ != nullptr) {
+    info.last_algorithm = last_plan_->plan.algorithm->name;
+    info.last_protocol = ranks_ == 1 ? "local" : name_of(last_plan_->plan.options.protocol);
+    info.last_plan = last_plan_->plan.id;
+    info.last_slices = last_slices_;
+    info.last_replicas = last_plan_->plan.options.replicas;
+  }
+  info.operations = completed_;
+  for (const auto& [id, bound] : plans_) {
+    info.payload_bytes_sent += bound->executor->traffic().payload_bytes;
+    info.messages_sent += bound->executor->traffic().messages;
+  }
+  info.mapped_bytes = transport_ ? transport_->mapped_bytes() : 0;
+  return info;
+}
+
+}  // namespace tutti

@@ -1,0 +1,185 @@
+// A communicator: one rank's membership in a job, and the operations it runs.
+//
+// Owns the control plane, the board, the transport and the plans made so far. One user thread at a
+// time, except abort(), error() and last_message(), which any thread may call. Operations run in
+// the thread that calls run_operations(); they are numbered in issue order, equal on all ranks. A
+// communicator of one rank has no thread, socket or shared memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "runtime/choice.hpp"
+#include "runtime/control/board.hpp"
+#include "runtime/control/control_plane.hpp"
+#include "runtime/host_executor.hpp"
+#include "runtime/waiter.hpp"
+#include "transports/transport.hpp"
+
+namespace tutti {
+
+struct CommunicatorOptions {
+  Config config;
+  std::string name;  // for messages
+};
+
+// One call, validated by the C boundary for type and operation ranges.
+struct AllReduceCall {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::uint64_t count = 0;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+class Operation;
+
+class Communicator {
+ public:
+  // Collective over all ranks; blocks until all have joined or config.init_timeout_ns is over.
+  [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(
+      const UniqueId& id, Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] std::int32_t ranks() const { return ranks_; }
+  [[nodiscard]] const std::vector<PeerInfo>& peers() const { return peers_; }
+
+  // Forces an algorithm by name; "" or "auto" gives the choice back.
+  [[nodiscard]] Status set_algorithm(std::string_view name);
+
+  // What the communicator suffers from, if anything. Any thread.
+  [[nodiscard]] std::optional<Error> error() const;
+  // Ends every operation on every rank: those under way return an error. Any thread. Returns when
+  // this rank's own operation, if any, has returned.
+  void abort();
+  // Everything issued has completed; says that this rank issues no more.
+  void finalize();
+  // Says goodbye, so that this rank's end is not taken for a death. Idempotent.
+  void leave();
+
+  struct Info {
+    std::string host, transport, forced_algorithm, last_algorithm, last_protocol;
+    std::int32_t host_ranks = 1;
+    bool poisoned = false;
+    std::uint64_t last_plan = 0;
+    std::uint32_t last_slices = 0, last_replicas = 0;
+    std::uint64_t operations = 0, payload_bytes_sent = 0, messages_sent = 0, mapped_bytes = 0;
+  };
+  [[nodiscard]] Info info() const;
+
+ private:
+  friend class Operation;
+  friend Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls);
+
+  // A plan with its connections, kept for the next call of the same kind.
+  struct BoundPlan {
+    Plan plan;
+    std::unique_ptr<HostExecutor> executor;
+    std::uint64_t gate_passed = 0;  // all receivers are known to be done with this operation
+  };
+  // Which operations last used a kind of memory (flagged cells, arena) under which carve.
+  struct CarveUse {
+    std::uint64_t carve = 0;
+    std::uint64_t barrier = 0;  // operations up to here may have used another carve
+  };
+
+  Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
+  [[nodiscard]] Status join(const UniqueId& id);
+  [[nodiscard]] Status agree_on_settings(Deadline deadline);
+  [[nodiscard]] Result<BoundPlan*> plan_for(const AllReduceCall& call);
+  [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
+  [[nodiscard]] Status connect(Rank peer);
+  [[nodiscard]] Status run(const AllReduceCall& call);
+  [[nodiscard]] Result<bool> turn(Operation& operation, bool& started, std::int64_t waited_ns,
+                                  bool slow);
+  // Poisons the job (first poison wins) and returns the winning error.
+  Error poison(const Poison& poison);
+  void set_error(const Error& error);
+
+  const Rank rank_;
+  const std::int32_t ranks_;
+  const Config config_;
+  Log log_;
+  std::unique_ptr<ControlPlane> control_;
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<Transport> transport_;
+  std::vector<PeerInfo> peers_;
+  std::int32_t host_ranks_ = 1;
+  Settings settings_;
+  WaitPolicy wait_policy_;
+  std::uint64_t nt_bytes_ = 0;
+  std::int32_t forced_algorithm_ = -1;
+
+  std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
+  // What was chosen for a size, direct-mapped: the price is asked once per size and slot.
+  struct Chosen {
+    std::uint64_t bytes = 0;  // 0: empty; no call of 0 bytes is planned
+    BoundPlan* plan = nullptr;
+  };
+  std::array<Chosen, 64> chosen_{};
+  BoundPlan* last_plan_ = nullptr;  // of the last call
+  CarveUse flagged_use_, arena_use_;
+  std::uint64_t operation_ = 0;  // number of the last one issued
+  std::uint64_t completed_ = 0;
+  std::uint32_t last_slices_ = 0;
+
+  std::atomic<bool> aborted_{false};  // set by abort(), polled by the user thread's waits
+  std::atomic<int> running_{0};       // operations inside run_operations; abort() waits for 0
+  mutable std::mutex error_mutex_;
+  std::optional<Error> error_;  // guarded by error_mutex_; the first one stays
+};
+
+// One operation of one communicator, carried forward by turns.
+class Operation {
+ public:
+  Operation(Communicator& communicator, const AllReduceCall& call)
+      : communicator_(communicator), call_(call) {}
+
+  // Numbers, announces and plans the operation. After an error, or where nothing is to do, done().
+  [[nodiscard]] Status start();
+  [[nodiscard]] bool done() const { return done_; }
+  // Fires what is ready; true if anything moved.
+  [[nodiscard]] Result<bool> advance();
+  // Nothing has moved for waited_ns: looks at peers, poison and clocks.
+  [[nodiscard]] Status look_around(std::int64_t waited_ns);
+  // The cheap check of every waiting round.
+  [[nodiscard]] bool disturbed() const;
+  // Ends an operation that another one's failure cuts short.
+  void give_up();
+  [[nodiscard]] Communicator& communicator() { return communicator_; }
+
+ private:
+  [[nodiscard]] bool gate_open();
+  [[nodiscard]] Error fault_error();
+  [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
+  [[nodiscard]] Rank culprit_of_wait(Rank peer) const;
+  void finish();
+
+  Communicator& communicator_;
+  AllReduceCall call_;
+  OperationSignature signature_;
+  Communicator::BoundPlan* plan_ = nullptr;
+  std::uint64_t gate_ = 0;
+  Rank gate_peer_ = kNoRank;
+  bool gated_ = false;
+  bool done_ = false;
+  bool warned_ = false;
+};
+
+// Runs operations in the calling thread until all are done. Those of one communicator run in the
+// order given, those of different communicators by turns (so one thread can carry many ranks).
+// Returns the first error; every operation has ended then.
+[[nodiscard]] Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls);
+
+}  // namespace tutti

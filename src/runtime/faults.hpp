@@ -1,0 +1,18 @@
+// What went wrong, as text: every rank turns the same poison record into the same message.
+// Pure.
+#pragma once
+
+#include <vector>
+
+#include "base/result.hpp"
+#include "runtime/control/board.hpp"
+
+namespace tutti {
+
+// "rank 2 (pid 4711 on node1)"; for ranks out of range "rank 2 (unknown)".
+[[nodiscard]] std::string describe_rank(const std::vector<PeerInfo>& peers, Rank rank);
+
+// The error that `poison` means for every call on the communicator.
+[[nodiscard]] Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers);
+
+}  // namespace tutti

@@ -1,0 +1,47 @@
+// What a tuttiComm_t points to, and how the C boundary turns results into codes and texts.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runtime/communicator.hpp"
+
+// The communicator is null inside a group until the initialization has run.
+struct tuttiComm {
+  static constexpr std::uint64_t kMagic = 0x7475747469636f6d;
+  std::uint64_t magic = kMagic;
+  std::unique_ptr<tutti::Communicator> communicator;
+  mutable std::mutex text_mutex;
+  std::string last_text;  // guarded by text_mutex
+};
+
+namespace tutti {
+
+// Records the error's text for tuttiGetLastError (thread and, if given, communicator) and returns
+// its code. Any thread.
+tuttiResult_t report(const Error& error, const tuttiComm* comm = nullptr);
+tuttiResult_t report(const Status& status, const tuttiComm* comm = nullptr);
+
+// The error of an exception that is being handled: bad_alloc becomes kSystemError.
+[[nodiscard]] Error caught_error(const char* function);
+
+// Runs `body`, which returns a Status, so that nothing is thrown across the C boundary.
+template <typename Body>
+tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) {
+  try {
+    return report(body(), comm);
+  } catch (...) {
+    return report(caught_error(function), comm);
+  }
+}
+
+// The communicator behind a handle, or kInvalidArgument / kInvalidUsage naming `function`.
+[[nodiscard]] Result<Communicator*> open_handle(const tuttiComm* comm, const char* function);
+
+// The last text of this thread, or of `comm`; valid until the next call in this thread.
+const char* last_text(const tuttiComm* comm);
+
+}  // namespace tutti

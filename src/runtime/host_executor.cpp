@@ -1,0 +1,229 @@
+#include "runtime/host_executor.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "transports/connection_ops.hpp"
+
+namespace tutti {
+namespace {
+
+// Address of byte `offset` of a message's payload. Pieces never straddle a segment: run_chunk cuts
+// them at segment boundaries.
+std::byte* at(const SlotView& view, std::uint64_t offset) {
+  return view.base + offset / view.segment_bytes * view.segment_stride +
+         offset % view.segment_bytes;
+}
+
+}  // namespace
+
+HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
+                           std::vector<Connection> recvs)
+    : plan_(plan), sends_(std::move(sends)), recvs_(std::move(recvs)), states_(plan.lanes.size()) {
+  std::size_t sources = 0, destinations = 0;
+  for (const PlanStep& step : plan.steps) {
+    sources = std::max<std::size_t>(sources, step.sources);
+    destinations = std::max<std::size_t>(destinations, step.destinations);
+  }
+  source_pointers_.resize(sources);
+  destination_pointers_.resize(destinations);
+}
+
+Status HostExecutor::start(const OperationArgs& args) {
+  if (plan_.seal == Seal::kNone)
+    return make_error(Code::kInternalError, "refused to run a plan that nobody proved");
+  args_ = args;
+  element_bytes_ = element_bytes(args.type);
+  cut_ = {args.count, plan_.shape.chunks, 1, grain_elements(element_bytes_)};
+  cut_.slices = plan_.slices_for(args.count, element_bytes_);
+  if (plan_.shape.scratch_chunks > 0) {
+    room_bytes_ = cut_.max_slice_count() * element_bytes_;
+    const std::uint64_t rooms = std::uint64_t{plan_.shape.scratch_chunks} * plan_.shape.replicas *
+                                plan_.shape.scratch_versions;
+    if (scratch_.size() < rooms * room_bytes_) scratch_.resize(rooms * room_bytes_);
+  }
+  for (Connection& connection : sends_) begin_operation(connection, args.operation);
+  for (Connection& connection : recvs_) begin_operation(connection, args.operation);
+  lanes_left_ = 0;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const PlanLane& lane = plan_.lanes[i];
+    states_[i] = {.slice = lane.replica};
+    if (lane.replica >= cut_.slices) continue;
+    ++lanes_left_;
+    enter_step(lane, states_[i]);
+  }
+  fault_ = Fault::kNone;
+  return {};
+}
+
+bool HostExecutor::advance() {
+  blocked_on_ = kNoRank;
+  bool fired = false;
+  for (std::size_t lane = 0; lane < states_.size() && fault_ == Fault::kNone; ++lane)
+    fired |= advance_lane(lane);
+  return fired;
+}
+
+bool HostExecutor::advance_lane(std::size_t index) {
+  const PlanLane& lane = plan_.lanes[index];
+  LaneState& state = states_[index];
+  bool fired = false;
+  while (state.slice < cut_.slices) {
+    const PlanStep& step = plan_.steps[lane.first_step + state.step];
+    if (!ready(state, step)) return fired;
+    fire(step, state.slice);
+    complete_messages(step, state.bytes);
+    next_step(lane, state);
+    fired = true;
+  }
+  return fired;
+}
+
+void HostExecutor::enter_step(const PlanLane& lane, LaneState& state) {
+  const PlanStep& step = plan_.steps[lane.first_step + state.step];
+  state.bytes = 0;
+  for (std::uint32_t k = 0; k < plan_.operands[step.first_operand].span.count(); ++k)
+    state.bytes += chunk_bytes(step, k, state.slice);
+}
+
+void HostExecutor::next_step(const PlanLane& lane, LaneState& state) {
+  ++state.fired;
+  if (++state.step == lane.steps) {
+    state.step = 0;
+    state.slice += plan_.shape.replicas;
+    if (state.slice >= cut_.slices) {
+      --lanes_left_;
+      return;
+    }
+  }
+  enter_step(lane, state);
+}
+
+bool HostExecutor::ready(const LaneState& state, const PlanStep& step) {
+  if (step.waits > 0 && !waits_hold(state, step)) return false;
+  const PlanOperand* operand = &plan_.operands[step.first_operand];
+  const PlanOperand* const sources = operand + step.destinations;
+  for (; operand != sources; ++operand) {
+    if (operand->kind != OperandKind::kSend) continue;
+    Connection& connection = sends_[operand->connection];
+    if (can_send(connection)) continue;
+    if (is_corrupt(connection)) raise(Fault::kCorrupt, operand->peer);
+    if (blocked_on_ == kNoRank) blocked_on_ = operand->peer;
+    return false;
+  }
+  for (const PlanOperand* const end = sources + step.sources; operand != end; ++operand) {
+    if (operand->kind != OperandKind::kRecv) continue;
+    Connection& connection = recvs_[operand->connection];
+    if (!can_recv(connection)) {
+      if (is_corrupt(connection)) raise(Fault::kCorrupt, operand->peer);
+      if (blocked_on_ == kNoRank) blocked_on_ = operand->peer;
+      return false;
+    }
+    if (recv_signature(connection) != args_.signature) {
+      raise(Fault::kSignature, operand->peer);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool HostExecutor::waits_hold(const LaneState& state, const PlanStep& step) const {
+  const std::uint64_t turn = state.slice / plan_.shape.replicas;
+  for (std::uint32_t i = 0; i < step.waits; ++i) {
+    const Wait& wait = plan_.waits[step.first_wait + i];
+    if (turn < wait.back) continue;
+    const std::uint64_t needed = (turn - wait.back) * plan_.lanes[wait.lane].steps + wait.step;
+    if (states_[wait.lane].fired <= needed) return false;
+  }
+  return true;
+}
+
+void HostExecutor::fire(const PlanStep& step, std::uint32_t slice) {
+  std::uint64_t message_offset = 0;
+  const std::uint32_t chunks = plan_.operands[step.first_operand].span.count();
+  for (std::uint32_t k = 0; k < chunks; ++k) {
+    const std::uint64_t bytes = chunk_bytes(step, k, slice);
+    if (bytes > 0) run_chunk(step, slice, k, message_offset, bytes);
+    message_offset += bytes;
+  }
+}
+
+void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
+                             std::uint64_t message_offset, std::uint64_t bytes) {
+  const std::uint64_t segment_bytes = plan_.options.protocol == Protocol::kFlagged
+                                          ? kCellPayloadBytes
+                                          : std::numeric_limits<std::uint64_t>::max();
+  ReduceCopyArgs call{.sources = source_pointers_.data(),
+                      .source_count = step.sources,
+                      .destinations = destination_pointers_.data(),
+                      .destination_count = step.destinations,
+                      .average_over = step.finish ? args_.average_over : 0};
+  for (std::uint64_t offset = 0; offset < bytes;) {
+    const std::uint64_t in_message = message_offset + offset;
+    const std::uint64_t piece =
+        std::min(bytes - offset, segment_bytes - in_message % segment_bytes);
+    const PlanOperand* operand = &plan_.operands[step.first_operand];
+    for (std::uint32_t d = 0; d < step.destinations; ++d, ++operand) {
+      const bool message = operand->kind == OperandKind::kSend;
+      destination_pointers_[d] = message ? at(send_slot(sends_[operand->connection]), in_message)
+                                         : local_address(*operand, k, slice) + offset;
+      if (!message && args_.nontemporal_output && operand->buffer == BufferKind::kOutput)
+        call.nontemporal_mask |= std::uint64_t{1} << d;
+    }
+    for (std::uint32_t s = 0; s < step.sources; ++s, ++operand)
+      source_pointers_[s] = operand->kind == OperandKind::kRecv
+                                ? at(recv_slot(recvs_[operand->connection]), in_message)
+                                : local_address(*operand, k, slice) + offset;
+    call.elements = piece / element_bytes_;
+    args_.kernel(call);
+    offset += piece;
+  }
+}
+
+void HostExecutor::complete_messages(const PlanStep& step, std::uint64_t bytes) {
+  const PlanOperand* operand = &plan_.operands[step.first_operand];
+  for (std::uint32_t d = 0; d < step.destinations; ++d, ++operand) {
+    if (operand->kind != OperandKind::kSend) continue;
+    commit(sends_[operand->connection], args_.signature, bytes);
+    ++traffic_.messages;
+    traffic_.payload_bytes += bytes;
+  }
+  for (std::uint32_t s = 0; s < step.sources; ++s, ++operand)
+    if (operand->kind == OperandKind::kRecv) release(recvs_[operand->connection]);
+}
+
+std::uint64_t HostExecutor::chunk_bytes(const PlanStep& step, std::uint32_t k,
+                                        std::uint32_t slice) const {
+  // Scratch takes its size from the step's other operands; the first that names logical chunks
+  // says.
+  const std::uint32_t operands = std::uint32_t{step.destinations} + step.sources;
+  for (std::uint32_t i = 0; i < operands; ++i) {
+    const PlanOperand& operand = plan_.operands[step.first_operand + i];
+    if (operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kScratch) continue;
+    const std::uint32_t chunk = operand.span.at(k, plan_.shape.chunks);
+    return cut_.slice(chunk, slice).count() * element_bytes_;
+  }
+  return room_bytes_;
+}
+
+std::byte* HostExecutor::local_address(const PlanOperand& operand, std::uint32_t k,
+                                       std::uint32_t slice) {
+  if (operand.buffer == BufferKind::kScratch) {
+    const std::uint32_t rooms = plan_.shape.scratch_chunks * plan_.shape.replicas;
+    const std::uint64_t version = slice / plan_.shape.replicas % plan_.shape.scratch_versions;
+    return scratch_.data() + (version * rooms + operand.span.at(k, rooms)) * room_bytes_;
+  }
+  const std::uint64_t begin =
+      cut_.slice(operand.span.at(k, plan_.shape.chunks), slice).begin * element_bytes_;
+  if (operand.buffer == BufferKind::kOutput) return static_cast<std::byte*>(args_.output) + begin;
+  // The kernel takes sources as const; a plan never lists input as a destination (verified).
+  return const_cast<std::byte*>(static_cast<const std::byte*>(args_.input)) + begin;
+}
+
+void HostExecutor::raise(Fault fault, Rank peer) {
+  fault_ = fault;
+  fault_peer_ = peer;
+}
+
+}  // namespace tutti

@@ -1,0 +1,285 @@
+#include "runtime/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <tuple>
+
+#include "schedule/passes.hpp"
+#include "schedule/verifier.hpp"
+
+namespace tutti {
+namespace {
+
+// Proofs made when a plan is compiled must not be felt: this many steps of all ranks cost well
+// under 5 ms (2 GHz EPYC, Release). Larger schedules run on the family's seal.
+constexpr std::uint64_t kVerifyStepBudget = 2000;
+constexpr std::uint64_t kPageBytes = 4096;
+#ifdef NDEBUG
+constexpr bool kDebugBuild = false;
+#else
+constexpr bool kDebugBuild = true;
+#endif
+
+// (source, destination, tag): the name of a connection.
+using Edge = std::tuple<Rank, Rank, Tag>;
+
+// FNV-1a over 64-bit words; only for identity within one job.
+std::uint64_t mix(std::uint64_t hash, std::uint64_t word) {
+  for (int byte = 0; byte < 8; ++byte) {
+    hash ^= (word >> (8 * byte)) & 0xff;
+    hash *= 0x100000001b3;
+  }
+  return hash;
+}
+
+std::uint64_t hash_text(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
+  return hash;
+}
+
+std::uint64_t carve_hash(const Algorithm& algorithm, const Problem& problem,
+                         const PlanOptions& options, std::uint64_t slot_bytes) {
+  std::uint64_t hash = hash_text(algorithm.name);
+  for (const std::uint64_t word :
+       {static_cast<std::uint64_t>(problem.collective), static_cast<std::uint64_t>(problem.ranks),
+        static_cast<std::uint64_t>(problem.root), static_cast<std::uint64_t>(options.protocol),
+        std::uint64_t{options.replicas}, std::uint64_t{options.slots}, slot_bytes})
+    hash = mix(hash, word);
+  return hash;
+}
+
+// All ranks' programs after the passes, one at a time: nobody holds the whole schedule to run.
+class Programs {
+ public:
+  Programs(const Algorithm& algorithm, const Problem& problem, std::uint32_t replicas)
+      : algorithm_(algorithm),
+        problem_(problem),
+        replicas_(replicas),
+        base_(algorithm.shape(problem)) {}
+
+  [[nodiscard]] ScheduleShape shape() const {
+    return replicas_ == 1 ? base_ : replicate_shape(base_, replicas_);
+  }
+  [[nodiscard]] RankProgram program(Rank rank) const {
+    RankProgram plain = algorithm_.program(problem_, rank);
+    return replicas_ == 1 ? plain : replicate_program(base_, plain, replicas_);
+  }
+
+ private:
+  const Algorithm& algorithm_;
+  const Problem& problem_;
+  std::uint32_t replicas_;
+  ScheduleShape base_;
+};
+
+// The connections into (or out of) a rank, sorted: the order is the layout.
+std::set<Edge> edges_of(const RankProgram& program, Rank rank, OperandKind kind) {
+  std::set<Edge> edges;
+  for (const Lane& lane : program.lanes)
+    for (const Step& step : lane.steps)
+      for (const Operand& operand : kind == OperandKind::kSend ? step.destinations : step.sources)
+        if (operand.kind == kind)
+          edges.insert(kind == OperandKind::kSend ? Edge{rank, operand.peer, operand.tag}
+                                                  : Edge{operand.peer, rank, operand.tag});
+  return edges;
+}
+
+// Payload bytes of a message; sets o.slot_bytes to what a slot really takes.
+Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& o) {
+  if (o.protocol == Protocol::kFlagged) {
+    const std::uint64_t pair = std::max<std::uint64_t>(shape.max_per_pair, 1);
+    const std::uint64_t cells = kCellsPerPair / (pair * o.slots);
+    if (cells == 0)
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("{} needs {} connections a pair of {} slots; the flagged cells "
+                                    "of a pair hold {}",
+                                    shape.algorithm, shape.max_per_pair, o.slots, kCellsPerPair));
+    o.slot_bytes = cells * kCellBytes;
+    return cells * kCellPayloadBytes;
+  }
+  const std::uint64_t incoming = std::max<std::uint64_t>(shape.max_incoming, 1);
+  const std::uint64_t share =
+      o.arena_bytes / (incoming * o.slots) / kCacheLineBytes * kCacheLineBytes;
+  o.slot_bytes =
+      std::min(o.slot_bytes, share > kPageBytes ? share / kPageBytes * kPageBytes : share);
+  if (o.slot_bytes < 2 * kSlotHeaderBytes)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{} among {} ranks needs {} connections of {} slots in an inbox "
+                                  "arena of {} bytes; raise TUTTI_ARENA_BYTES",
+                                  shape.algorithm, shape.ranks, incoming, o.slots, o.arena_bytes));
+  return o.slot_bytes - kSlotHeaderBytes;
+}
+
+ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index,
+                         std::uint32_t inbox_position) {
+  const PlanOptions& o = plan.options;
+  ConnectionSpec spec{.source = std::get<0>(edge),
+                      .destination = std::get<1>(edge),
+                      .index = index,
+                      .protocol = o.protocol,
+                      .slots = o.slots};
+  if (o.protocol == Protocol::kFlagged) {
+    spec.cells_per_slot = static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
+    spec.first_cell = index * o.slots * spec.cells_per_slot;
+  } else {
+    spec.slot_bytes = o.slot_bytes;
+    spec.arena_offset_bytes = std::uint64_t{inbox_position} * o.slots * o.slot_bytes;
+  }
+  return spec;
+}
+
+// Specs for `edges` (sorted), with the index within each pair, and the inbox position that
+// `position_of` gives.
+template <typename PositionOf>
+std::map<Edge, std::uint16_t> add_specs(const Plan& plan, const std::set<Edge>& edges,
+                                        std::vector<ConnectionSpec>& specs,
+                                        PositionOf position_of) {
+  std::map<Edge, std::uint16_t> numbers;
+  std::uint32_t index = 0;
+  std::pair<Rank, Rank> pair{kNoRank, kNoRank};
+  for (const Edge& edge : edges) {
+    const std::pair<Rank, Rank> own{std::get<0>(edge), std::get<1>(edge)};
+    index = own == pair ? index + 1 : 0;
+    pair = own;
+    numbers[edge] = static_cast<std::uint16_t>(specs.size());
+    specs.push_back(make_spec(plan, edge, index, position_of(edge)));
+  }
+  return numbers;
+}
+
+struct ConnectionNumbers {
+  std::map<Edge, std::uint16_t> sends, recvs;
+};
+
+ConnectionNumbers lay_out_connections(Plan& plan, const Programs& programs,
+                                      const RankProgram& own) {
+  const auto position_in = [](const std::set<Edge>& inbox, const Edge& edge) {
+    return static_cast<std::uint32_t>(std::distance(inbox.begin(), inbox.find(edge)));
+  };
+  ConnectionNumbers numbers;
+  const std::set<Edge> incoming = edges_of(own, plan.rank, OperandKind::kRecv);
+  numbers.recvs = add_specs(plan, incoming, plan.recvs,
+                            [&](const Edge& edge) { return position_in(incoming, edge); });
+  Rank cached = kNoRank;
+  std::set<Edge> inbox;
+  const std::set<Edge> outgoing = edges_of(own, plan.rank, OperandKind::kSend);
+  numbers.sends = add_specs(plan, outgoing, plan.sends, [&](const Edge& edge) -> std::uint32_t {
+    if (plan.options.protocol != Protocol::kSlots) return 0;
+    if (const Rank peer = std::get<1>(edge); peer != cached) {
+      inbox = edges_of(programs.program(peer), peer, OperandKind::kRecv);
+      cached = peer;
+    }
+    return position_in(inbox, edge);
+  });
+  return numbers;
+}
+
+void flatten(Plan& plan, const RankProgram& program, const ConnectionNumbers& numbers) {
+  const auto append = [&](const Operand& operand) {
+    PlanOperand flat{
+        .kind = operand.kind, .buffer = operand.buffer, .peer = operand.peer, .span = operand.span};
+    if (operand.kind == OperandKind::kSend)
+      flat.connection = numbers.sends.at({plan.rank, operand.peer, operand.tag});
+    if (operand.kind == OperandKind::kRecv)
+      flat.connection = numbers.recvs.at({operand.peer, plan.rank, operand.tag});
+    plan.operands.push_back(flat);
+  };
+  for (const Lane& lane : program.lanes) {
+    plan.lanes.push_back({static_cast<std::uint32_t>(plan.steps.size()),
+                          static_cast<std::uint32_t>(lane.steps.size()), lane.replica});
+    for (const Step& step : lane.steps) {
+      plan.steps.push_back({.first_operand = static_cast<std::uint32_t>(plan.operands.size()),
+                            .first_wait = static_cast<std::uint32_t>(plan.waits.size()),
+                            .destinations = static_cast<std::uint16_t>(step.destinations.size()),
+                            .sources = static_cast<std::uint16_t>(step.sources.size()),
+                            .waits = static_cast<std::uint16_t>(step.waits.size()),
+                            .finish = step.finish});
+      for (const Operand& operand : step.destinations) append(operand);
+      for (const Operand& operand : step.sources) append(operand);
+      plan.waits.insert(plan.waits.end(), step.waits.begin(), step.waits.end());
+    }
+  }
+}
+
+// Proofs made in this process, so that ranks that are threads and repeated compiles prove once.
+class ProofCache {
+ public:
+  Status prove(const Algorithm& algorithm, const Problem& problem, const PlanOptions& options) {
+    const Key key{algorithm.name, problem.collective, problem.ranks,
+                  problem.root,   options.replicas,   options.slots};
+    const std::lock_guard lock(mutex_);
+    if (proved_.contains(key)) return {};
+    TUTTI_TRY_ASSIGN(Schedule schedule, build_schedule(algorithm, problem));
+    if (options.replicas > 1) schedule = replicate(schedule, options.replicas);
+    TUTTI_TRY(verify(schedule, {.slots = options.slots}));
+    proved_.insert(key);
+    return {};
+  }
+
+ private:
+  using Key =
+      std::tuple<std::string_view, Collective, std::int32_t, Rank, std::uint32_t, std::uint32_t>;
+  std::mutex mutex_;
+  std::set<Key> proved_;  // guarded by mutex_
+};
+
+ProofCache& proof_cache() {
+  static ProofCache cache;
+  return cache;
+}
+
+}  // namespace
+
+Result<std::uint64_t> message_capacity(const Algorithm& algorithm, const Problem& problem,
+                                       const PlanOptions& options) {
+  PlanOptions laid_out = options;
+  return lay_out_capacity(Programs(algorithm, problem, options.replicas).shape(), laid_out);
+}
+
+std::uint64_t plan_id(const Algorithm& algorithm, const Problem& problem,
+                      const PlanOptions& options) {
+  return mix(mix(carve_hash(algorithm, problem, options, options.slot_bytes), options.arena_bytes),
+             options.min_slices);
+}
+
+std::uint32_t Plan::slices_for(std::uint64_t count, std::size_t bytes_each) const {
+  const std::uint64_t fit =
+      std::max<std::uint64_t>(message_bytes / bytes_each / shape.max_message_chunks, 1);
+  UniformCut cut{count, shape.chunks, 1, grain_elements(bytes_each)};
+  const std::uint64_t whole = cut.max_slice_count();
+  cut.slices = static_cast<std::uint32_t>(
+      std::max<std::uint64_t>({(whole + fit - 1) / fit, options.min_slices, 1}));
+  while (cut.max_slice_count() > fit) ++cut.slices;  // grains round up: one more at most, mostly
+  return cut.slices;
+}
+
+Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
+                          const PlanOptions& options, Rank rank) {
+  if (!algorithm.supports(problem))
+    return make_error(Code::kNotSupported,
+                      fmt::format("algorithm {} does not do {} among {} ranks", algorithm.name,
+                                  name_of(problem.collective), problem.ranks));
+  const Programs programs(algorithm, problem, options.replicas);
+  Plan plan;
+  plan.algorithm = &algorithm;
+  plan.options = options;
+  plan.rank = rank;
+  plan.shape = programs.shape();
+  TUTTI_TRY_ASSIGN(plan.message_bytes, lay_out_capacity(plan.shape, plan.options));
+  plan.carve = carve_hash(algorithm, problem, options, plan.options.slot_bytes);
+  plan.id = plan_id(algorithm, problem, options);
+  const RankProgram own = programs.program(rank);
+  flatten(plan, own, lay_out_connections(plan, programs, own));
+  const std::uint64_t all_steps = plan.steps.size() * static_cast<std::uint64_t>(problem.ranks);
+  const bool prove = kDebugBuild || options.always_verify || all_steps <= kVerifyStepBudget;
+  if (prove) TUTTI_TRY(proof_cache().prove(algorithm, problem, options));
+  plan.seal = prove ? Seal::kVerified : Seal::kFamily;
+  return plan;
+}
+
+}  // namespace tutti

@@ -1,0 +1,96 @@
+// A plan: one rank's share of a schedule, compiled once and run many times.
+//
+// schedule + protocol + replicas + slots + slot capacity, flattened into three arrays (lanes,
+// steps, operands) that the executor walks without allocating. A plan does not depend on the call's
+// count: how many slices a call needs follows from the capacity (slices_for). Where its connections
+// lie in memory (the carve) is computed from the same inputs on both ends, never exchanged. Pure:
+// knows no transport object, no thread, no communicator.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "schedule/cut.hpp"
+#include "transports/connection.hpp"
+
+namespace tutti {
+
+struct PlanOptions {
+  Protocol protocol = Protocol::kSlots;
+  std::uint32_t replicas = 1;
+  std::uint32_t slots = 2;
+  std::uint64_t slot_bytes = 0;   // wanted slot size, header included; kSlots only
+  std::uint64_t arena_bytes = 0;  // inbox arena of every rank; kSlots only
+  std::uint32_t min_slices = 1;   // run at least this many slices
+  bool always_verify = false;
+  bool operator==(const PlanOptions&) const = default;
+};
+
+// What lets an executor run a plan. kFamily: algorithm x passes are proved by the test suite at its
+// listed rank counts; kVerified: this very schedule was proved when it was compiled.
+enum class Seal : std::uint8_t { kNone, kFamily, kVerified };
+
+struct PlanOperand {
+  OperandKind kind = OperandKind::kLocal;
+  BufferKind buffer = BufferKind::kInput;
+  std::uint16_t connection = 0;  // into Plan::sends or Plan::recvs
+  Rank peer = kNoRank;
+  Span span;
+};
+
+struct PlanStep {
+  std::uint32_t first_operand = 0;  // destinations first, then sources
+  std::uint32_t first_wait = 0;
+  std::uint16_t destinations = 0;
+  std::uint16_t sources = 0;
+  std::uint16_t waits = 0;
+  bool finish = false;
+};
+
+struct PlanLane {
+  std::uint32_t first_step = 0;
+  std::uint32_t steps = 0;
+  std::uint32_t replica = 0;
+};
+
+struct Plan {
+  std::uint64_t id = 0;     // equal on all ranks; travels in the operation's signature
+  std::uint64_t carve = 0;  // equal for plans that lay the same connections over the same memory
+  Seal seal = Seal::kNone;
+  const Algorithm* algorithm = nullptr;
+  ScheduleShape shape;
+  PlanOptions options;
+  Rank rank = 0;
+  std::uint64_t message_bytes = 0;  // capacity of one message's payload
+  std::vector<PlanLane> lanes;
+  std::vector<PlanStep> steps;
+  std::vector<PlanOperand> operands;
+  std::vector<Wait> waits;
+  std::vector<ConnectionSpec> sends, recvs;
+
+  // The fewest slices with which every message fits.
+  [[nodiscard]] std::uint32_t slices_for(std::uint64_t count, std::size_t element_bytes) const;
+};
+
+// Errors: kNotSupported if the family does not cover the problem; kInvalidUsage with the verifier's
+// message if the schedule falls; kInvalidArgument if the options cannot be laid out (the arena or
+// the pair's cells are too small for two slots a connection).
+[[nodiscard]] Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
+                                        const PlanOptions& options, Rank rank);
+
+// The id that compile_plan will give; equal on all ranks for equal inputs.
+[[nodiscard]] std::uint64_t plan_id(const Algorithm& algorithm, const Problem& problem,
+                                    const PlanOptions& options);
+
+// Payload bytes of one message under these options: what compile_plan will lay out. O(1).
+[[nodiscard]] Result<std::uint64_t> message_capacity(const Algorithm& algorithm,
+                                                     const Problem& problem,
+                                                     const PlanOptions& options);
+
+// Elements per cache line: the cut's grain for this type.
+[[nodiscard]] inline std::uint64_t grain_elements(std::size_t element_bytes) {
+  return kCacheLineBytes / element_bytes;
+}
+
+}  // namespace tutti

@@ -1,0 +1,178 @@
+// The host executor against exact data, for every algorithm, rank count, protocol and replication,
+// under random interleavings of the ranks; traffic against the schedule's own counts.
+#include "runtime/host_executor.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "local_fabric.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::uint64_t kArenaBytes = 64 << 10;
+
+struct Case {
+  const Algorithm* algorithm;
+  std::int32_t ranks;
+  Protocol protocol;
+  std::uint32_t replicas;
+  std::uint32_t slots;
+};
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  return std::string(c.algorithm->name) + "_p" + std::to_string(c.ranks) + "_" +
+         name_of(c.protocol) + "_w" + std::to_string(c.replicas) + "_s" + std::to_string(c.slots);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const Algorithm* algorithm : all_algorithms())
+    for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16})
+      for (const auto& [protocol, replicas, slots] :
+           {std::tuple{Protocol::kFlagged, 1u, 2u}, std::tuple{Protocol::kSlots, 1u, 2u},
+            std::tuple{Protocol::kSlots, 2u, 2u}, std::tuple{Protocol::kSlots, 3u, 4u}})
+        cases.push_back({algorithm, ranks, protocol, replicas, slots});
+  return cases;
+}
+
+class ExecutorTest : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const Case& c = GetParam();
+    fabric_ = std::make_unique<LocalFabric>(c.ranks, kArenaBytes);
+    for (Rank r = 0; r < c.ranks; ++r) {
+      auto plan = compile_plan(*c.algorithm, {.ranks = c.ranks},
+                               {.protocol = c.protocol,
+                                .replicas = c.replicas,
+                                .slots = c.slots,
+                                .slot_bytes = 1024,
+                                .arena_bytes = kArenaBytes},
+                               r);
+      ASSERT_TRUE(plan) << plan.error().message;
+      plans_.push_back(*std::move(plan));
+    }
+    for (const Plan& plan : plans_) executors_.push_back(fabric_->bind(plan));
+  }
+
+  // Runs operation `operation` over `count` int32 in a random interleaving and checks every rank.
+  void run(std::uint64_t operation, std::uint64_t count, bool in_place) {
+    const auto ranks = static_cast<std::size_t>(GetParam().ranks);
+    std::vector<std::vector<std::int32_t>> inputs(ranks), outputs(ranks);
+    std::vector<std::int32_t> want(count, 0);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      inputs[r].resize(count);
+      for (std::int32_t& value : inputs[r]) value = static_cast<std::int32_t>(random_() % 1000);
+      for (std::size_t i = 0; i < count; ++i) want[i] += inputs[r][i];
+      outputs[r].assign(count + 1, -7);
+    }
+    const auto kept = inputs;
+    for (std::size_t r = 0; r < ranks; ++r)
+      ASSERT_TRUE(
+          executors_[r]->start({.input = inputs[r].data(),
+                                .output = in_place ? inputs[r].data() : outputs[r].data(),
+                                .count = count,
+                                .type = DataType::kInt32,
+                                .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
+                                .operation = operation,
+                                .signature = 1000 + operation}));
+    int idle_rounds = 0;
+    const auto all_done = [&] {
+      return std::all_of(executors_.begin(), executors_.end(), [](auto& e) { return e->done(); });
+    };
+    while (!all_done()) {
+      const bool moved = executors_[random_() % ranks]->advance();
+      idle_rounds = moved ? 0 : idle_rounds + 1;
+      ASSERT_LT(idle_rounds, 100'000) << "nobody moves any more";
+    }
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const std::vector<std::int32_t>& got = in_place ? inputs[r] : outputs[r];
+      ASSERT_TRUE(std::equal(want.begin(), want.end(), got.begin())) << "rank " << r;
+      if (!in_place) {
+        EXPECT_EQ(outputs[r][count], -7) << "wrote past the end on rank " << r;
+        EXPECT_EQ(inputs[r], kept[r]) << "input changed on rank " << r;
+      }
+    }
+  }
+
+  std::mt19937 random_{20'261'120};
+  std::unique_ptr<LocalFabric> fabric_;
+  std::vector<Plan> plans_;
+  std::vector<std::unique_ptr<HostExecutor>> executors_;
+};
+
+TEST_P(ExecutorTest, SumsExactlyInAnyInterleaving) {
+  std::uint64_t operation = 0;
+  for (const std::uint64_t count : {1ul, 2ul, 5ul, 63ul, 124ul, 125ul, 1000ul, 10'007ul}) {
+    run(++operation, count, false);
+    run(++operation, count, true);
+    if (HasFatalFailure()) FAIL() << "count " << count << ", seed 20261120";
+  }
+}
+
+TEST_P(ExecutorTest, SendsWhatTheScheduleSays) {
+  constexpr std::uint64_t kCount = 4800;  // divisible by every chunk count here
+  run(1, kCount, false);
+  const auto schedule = build_schedule(*GetParam().algorithm, {.ranks = GetParam().ranks});
+  ASSERT_TRUE(schedule);
+  const std::uint64_t count = std::lcm(std::uint64_t{16} * schedule->shape.chunks, 16ul) * 10;
+  const std::uint64_t chunk_bytes = count * 4 / schedule->shape.chunks;
+  std::vector<std::uint64_t> before;
+  for (auto& executor : executors_) before.push_back(executor->traffic().payload_bytes);
+  run(2, count, false);
+  for (std::size_t r = 0; r < executors_.size(); ++r) {
+    std::uint64_t chunks = 0;
+    for (const Lane& lane : schedule->ranks[r].lanes)
+      for (const Step& step : lane.steps)
+        for (const Operand& operand : step.destinations)
+          if (operand.kind == OperandKind::kSend) chunks += operand.span.count();
+    EXPECT_EQ(executors_[r]->traffic().payload_bytes - before[r], chunks * chunk_bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ExecutorTest, testing::ValuesIn(all_cases()), name_of_case);
+
+TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
+  LocalFabric fabric(2, kArenaBytes);
+  std::vector<Plan> plans;
+  for (Rank r = 0; r < 2; ++r)
+    plans.push_back(*compile_plan(*find_algorithm("one_shot"), {.ranks = 2},
+                                  {.protocol = Protocol::kFlagged}, r));
+  auto first = fabric.bind(plans[0]), second = fabric.bind(plans[1]);
+  float in = 1, out = 0;
+  const OperationArgs args{.input = &in,
+                           .output = &out,
+                           .count = 1,
+                           .kernel = reduce_copy_kernel(DataType::kFloat32, ReduceOp::kSum),
+                           .operation = 1,
+                           .signature = 11};
+  OperationArgs other = args;
+  other.signature = 12;
+  ASSERT_TRUE(first->start(args));
+  ASSERT_TRUE(second->start(other));
+  for (int i = 0; i < 10; ++i) {
+    first->advance();
+    second->advance();
+  }
+  EXPECT_EQ(first->fault(), HostExecutor::Fault::kSignature);
+  EXPECT_EQ(first->fault_peer(), 1);
+  EXPECT_EQ(second->fault_peer(), 0);
+  EXPECT_FALSE(first->done());
+}
+
+TEST(ExecutorFaults, RefusesAPlanWithoutSeal) {
+  Plan plan = *compile_plan(*find_algorithm("ring"), {.ranks = 1},
+                            {.slot_bytes = 4096, .arena_bytes = kArenaBytes}, 0);
+  plan.seal = Seal::kNone;
+  HostExecutor executor(plan, {}, {});
+  const Status status = executor.start({.count = 1});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInternalError);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,62 @@
+// Connections in plain memory of one process: real connection words, cells and arenas, without a
+// transport. Lets the executor run all ranks of a job in one thread, in any interleaving.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "runtime/host_executor.hpp"
+
+namespace tutti::test {
+
+class LocalFabric {
+ public:
+  LocalFabric(std::int32_t ranks, std::uint64_t arena_bytes)
+      : ranks_(ranks), pairs_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
+    for (std::int32_t r = 0; r < ranks; ++r)
+      arenas_.push_back(std::make_unique<Line[]>(arena_bytes / sizeof(Line) + 1));
+  }
+
+  Connection open(const ConnectionSpec& spec, bool sender) {
+    auto& pair = pairs_[static_cast<std::size_t>(spec.source * ranks_ + spec.destination)];
+    if (!pair) pair = std::make_unique<Pair>();
+    Connection connection;
+    connection.protocol = spec.protocol;
+    connection.slots = spec.slots;
+    connection.cells_per_slot = spec.cells_per_slot;
+    connection.slot_bytes = spec.slot_bytes;
+    connection.cells = pair->cells + spec.first_cell;
+    connection.arena =
+        reinterpret_cast<std::byte*>(arenas_[static_cast<std::size_t>(spec.destination)].get()) +
+        spec.arena_offset_bytes;
+    connection.words = &pair->words[spec.index];
+    connection.state = &states_[{spec.source, spec.destination, spec.index, sender}];
+    return connection;
+  }
+
+  // All ranks' executors for one plan each.
+  std::unique_ptr<HostExecutor> bind(const Plan& plan) {
+    std::vector<Connection> sends, recvs;
+    for (const ConnectionSpec& spec : plan.sends) sends.push_back(open(spec, true));
+    for (const ConnectionSpec& spec : plan.recvs) recvs.push_back(open(spec, false));
+    return std::make_unique<HostExecutor>(plan, std::move(sends), std::move(recvs));
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  struct Pair {
+    ConnectionWords words[kMaxConnectionsPerPair] = {};
+    Cell cells[kCellsPerPair] = {};
+  };
+  std::int32_t ranks_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+  std::vector<std::unique_ptr<Line[]>> arenas_;
+  std::map<std::tuple<Rank, Rank, std::uint32_t, bool>, ConnectionState> states_;
+};
+
+}  // namespace tutti::test
