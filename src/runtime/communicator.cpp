@@ -55,7 +55,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, R
 
 Status Communicator::join(const UniqueId& id) {
   const Deadline deadline = Deadline::in_ns(config_.init_timeout_ns);
-  TUTTI_TRY_ASSIGN(control_, ControlPlane::join(id, rank_, ranks_, {.deadline = deadline}));
+  TUTTI_TRY_ASSIGN(
+      control_,
+      ControlPlane::join(id, rank_, ranks_,
+                         {.deadline = deadline, .host_id_text = config_.host_id, .log = log_}));
   peers_ = control_->peers();
   const std::uint64_t host = peers_[static_cast<std::size_t>(rank_)].host_id;
   host_ranks_ = static_cast<std::int32_t>(std::count_if(

@@ -1,0 +1,58 @@
+// A job of ranks that are threads of this process, driven through the public C API.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <tutti/tutti.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::test {
+
+struct JobOptions {
+  int op_timeout_ms = 60'000;
+};
+
+// Runs `body(rank, comm)` on `ranks` threads, each with its communicator; destroys them afterwards
+// unless the body took the handle (set it to null).
+inline void run_job(int ranks, const JobOptions& options,
+                    const std::function<void(int, tuttiComm_t&)>& body) {
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess) << tuttiGetLastError(nullptr);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+      config.opTimeoutMs = options.op_timeout_ms;
+      tuttiComm_t comm = nullptr;
+      const tuttiResult_t result = tuttiCommInitRankConfig(&comm, ranks, id, rank, &config);
+      ASSERT_EQ(result, tuttiSuccess) << "rank " << rank << ": " << tuttiGetLastError(nullptr);
+      body(rank, comm);
+      EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The int32 all-reduce of rank + index, checked on this rank. Empty if right, else what is wrong.
+inline std::string check_sum(tuttiComm_t comm, int rank, int ranks, std::size_t count,
+                             bool in_place, int salt = 0) {
+  std::vector<std::int32_t> in(count), out(count, -1);
+  for (std::size_t i = 0; i < count; ++i)
+    in[i] = rank * 1000 + salt + static_cast<std::int32_t>(i % 997);
+  std::int32_t* const target = in_place ? in.data() : out.data();
+  const tuttiResult_t result =
+      tuttiAllReduce(in.data(), target, count, tuttiInt32, tuttiSum, comm, nullptr);
+  if (result != tuttiSuccess) return tuttiGetLastError(comm);
+  const std::int32_t base = 1000 * (ranks * (ranks - 1) / 2) + ranks * salt;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t want = base + ranks * static_cast<std::int32_t>(i % 997);
+    if (target[i] != want)
+      return "rank " + std::to_string(rank) + " index " + std::to_string(i) + " got " +
+             std::to_string(target[i]) + " want " + std::to_string(want);
+  }
+  return {};
+}
+
+}  // namespace tutti::test
