@@ -77,10 +77,13 @@ Status Communicator::join(const UniqueId& id) {
   }
   TUTTI_TRY_ASSIGN(board_, Board::open(*control_, deadline));
   board_->set_state(RankState::kAlive);
+  dead_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(ranks_));
   if (ranks_ > 1)
     control_->watch_peers([this](Rank dead) {
       const RankState state = board_->state(dead);
       if (state == RankState::kLeaving || state == RankState::kLeft) return;
+      // Release pairs with the acquire in Operation::hopeless.
+      dead_[static_cast<std::size_t>(dead)].store(true, std::memory_order_release);
       board_->poison({.code = Code::kRemoteError,
                       .culprit = dead,
                       .reporter = rank_,

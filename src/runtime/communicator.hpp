@@ -134,6 +134,8 @@ class Communicator {
   std::uint64_t completed_ = 0;
   std::uint32_t last_slices_ = 0;
 
+  // By rank: its process has ended. Set on the service thread, read where an operation waits.
+  std::unique_ptr<std::atomic<bool>[]> dead_;
   std::atomic<bool> aborted_{false};  // set by abort(), polled by the user thread's waits
   std::atomic<int> running_{0};       // operations inside run_operations; abort() waits for 0
   mutable std::mutex error_mutex_;
@@ -155,12 +157,14 @@ class Operation {
   [[nodiscard]] Status look_around(std::int64_t waited_ns);
   // The cheap check of every waiting round.
   [[nodiscard]] bool disturbed() const;
-  // Ends an operation that another one's failure cuts short.
+  // Ends an operation that failed, and tells those who wait for this rank.
   void give_up();
   [[nodiscard]] Communicator& communicator() { return communicator_; }
 
  private:
   [[nodiscard]] bool gate_open();
+  [[nodiscard]] Rank blocked_on() const;
+  [[nodiscard]] bool hopeless() const;
   [[nodiscard]] Error fault_error();
   [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
   [[nodiscard]] Rank culprit_of_wait(Rank peer) const;

@@ -30,12 +30,13 @@ Status Operation::start() {
     if (disturbed()) return tl::unexpected(fault_error());
     // The others have entered, or will: they must not wait for this rank.
     const Rank culprit = plan.error().culprit != kNoRank ? plan.error().culprit : c.rank_;
-    c.poison({.code = Code::kRemoteError,
-              .culprit = culprit,
-              .reporter = c.rank_,
-              .kind = Poison::Kind::kFailure,
-              .mine = signature_});
-    return tl::unexpected(plan.error());
+    const Error error = c.poison({.code = Code::kRemoteError,
+                                  .culprit = culprit,
+                                  .reporter = c.rank_,
+                                  .kind = Poison::Kind::kFailure,
+                                  .mine = signature_});
+    TUTTI_LOG(c.log_, LogLevel::kInfo, "{}: {}", signature_.to_string(), plan.error().message);
+    return tl::unexpected(culprit == c.rank_ ? plan.error() : error);
   }
   plan_ = *plan;
   if (plan_ == nullptr) {
@@ -96,7 +97,10 @@ void Operation::finish() {
   done_ = true;
 }
 
-void Operation::give_up() { done_ = true; }
+void Operation::give_up() {
+  done_ = true;
+  if (disturbed()) communicator_.board_->set_state(RankState::kFailed);
+}
 
 Error Operation::mismatch(Rank peer, const OperationSignature& theirs) {
   return communicator_.poison({.code = Code::kInvalidUsage,
@@ -148,10 +152,30 @@ Rank Operation::culprit_of_wait(Rank peer) const {
   return peer;
 }
 
+Rank Operation::blocked_on() const { return gated_ ? gate_peer_ : plan_->executor->blocked_on(); }
+
+// Can this operation no longer complete? After a death only what waits for the dead, or for a rank
+// that has given up, is lost: the rest completes from what is on its way. Nobody waits for ever,
+// since of all that wait for each other some rank waits for the dead one itself. Every other poison
+// ends everything.
+bool Operation::hopeless() const {
+  const Communicator& c = communicator_;
+  if (c.aborted_.load(std::memory_order_acquire)) return true;
+  const auto poison = c.board_->read_poison();
+  if (!poison) return false;  // none, or about to be published
+  if (poison->kind != Poison::Kind::kDeath) return true;
+  const Rank peer = blocked_on();
+  if (peer == kNoRank) return false;
+  const RankState state = c.board_->state(peer);
+  // Acquire pairs with the release on the service thread.
+  return peer == poison->culprit || state == RankState::kFailed || state == RankState::kLeft ||
+         c.dead_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
+}
+
 Status Operation::look_around(std::int64_t waited_ns) {
   Communicator& c = communicator_;
-  if (disturbed()) return tl::unexpected(fault_error());
-  const Rank peer = gated_ ? gate_peer_ : plan_->executor->blocked_on();
+  if (disturbed() && hopeless()) return tl::unexpected(fault_error());
+  const Rank peer = blocked_on();
   c.board_->waiting_for(peer);
   if (peer == kNoRank) return {};
   if (const auto theirs = c.board_->signature(peer, signature_.operation);
@@ -223,7 +247,9 @@ class Running {
 Status Communicator::run(const AllReduceCall& call) {
   const Running running(running_);
   Operation operation(*this, call);
-  return run_one(operation, wait_policy_, transport_.get());
+  const Status status = run_one(operation, wait_policy_, transport_.get());
+  if (!status) operation.give_up();
+  return status;
 }
 
 // One turn of an operation in a group. True if it moved or ended.

@@ -84,7 +84,14 @@ TEST_P(Processes, DeathBetweenOperations) {
       [victim](const ForkedRank& self) {
         const tuttiComm_t comm = join(self);
         const std::int64_t pid = pid_of(comm, self.rank == victim);
-        if (self.rank == victim) ::kill(::getpid(), SIGKILL);
+        if (self.rank == victim) {
+          // Once this one is complete, everybody knows the pid.
+          std::vector<float> data(1000, 1.0f);
+          EXPECT_EQ(tuttiAllReduce(data.data(), data.data(), data.size(), tuttiFloat, tuttiSum,
+                                   comm, nullptr),
+                    tuttiSuccess);
+          ::kill(::getpid(), SIGKILL);
+        }
         expect_death(comm, victim, pid, 1000);
       },
       with_unique_id());

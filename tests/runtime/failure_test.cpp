@@ -115,27 +115,6 @@ TEST(Abort, FreesEveryRankAndNamesWhoAborted) {
   });
 }
 
-TEST(Abort, EndsTheOwnThreadsCallToo) {
-  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
-    if (rank == 1) {  // never calls: rank 0 can only end by its own abort
-      tuttiResult_t state = tuttiSuccess;
-      while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
-      EXPECT_EQ(state, tuttiRemoteError);
-      return;
-    }
-    std::atomic<bool> entered{false};
-    std::thread user([&, own = comm] {
-      entered = true;
-      entered.notify_all();
-      EXPECT_EQ(call(own, {}), tuttiRemoteError);
-    });
-    entered.wait(false);
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
-    user.join();
-  });
-}
-
 TEST(Arguments, OneClearLineEach) {
   run_job(1, {}, [](int, tuttiComm_t& comm) {
     float data[4] = {};

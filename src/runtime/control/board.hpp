@@ -30,7 +30,14 @@ struct OperationSignature {
   [[nodiscard]] std::string to_string() const;
 };
 
-enum class RankState : std::uint32_t { kAbsent = 0, kAlive = 1, kLeaving = 2, kLeft = 3 };
+// kFailed: alive, but its last operation ended in an error; it will send nothing more.
+enum class RankState : std::uint32_t {
+  kAbsent = 0,
+  kAlive = 1,
+  kLeaving = 2,
+  kLeft = 3,
+  kFailed = 4,
+};
 
 // Why the communicator is dead.
 struct Poison {
@@ -44,7 +51,7 @@ struct Poison {
     kAbort = 4,     // culprit called abort
     kFailure = 5,   // culprit met a local error
   } kind = Kind::kDeath;
-  OperationSignature mine, theirs;
+  OperationSignature mine{}, theirs{};
 };
 
 class Board {

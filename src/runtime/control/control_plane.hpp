@@ -9,25 +9,32 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "transports/control.hpp"
 
 namespace tutti {
 
 inline constexpr std::size_t kUniqueIdBytes = 128;
+inline constexpr std::size_t kSessionIdBytes = 16;
 
 // {version, address, 128-bit public session id, 256-bit secret}. Whoever holds it may join.
 struct UniqueId {
   std::array<std::byte, kUniqueIdBytes> bytes{};
 };
 
-// Creates an id and a root service in this process that lets `any` number of ranks meet once. The
-// root lives on a thread of its own until the job has met, or until the process ends.
-[[nodiscard]] Result<UniqueId> create_unique_id();
+// Creates an id and a root service in this process that lets any number of ranks meet once. The
+// root lives on a thread of its own until the job has met or failed to, an hour has passed without
+// anybody coming, or the process ends; nobody has to join it. A forked child does not have it, and
+// may create ids of its own. Any thread.
+[[nodiscard]] Result<UniqueId> create_unique_id(const Log& log = Log());
 
 struct JoinOptions {
-  Deadline deadline;
+  Deadline deadline{};
+  std::string host_id_text{};  // TUTTI_HOST_ID: ranks with equal texts count as one host
+  Log log = Log();
 };
 
 class ControlPlane : public ControlChannel {
@@ -40,16 +47,30 @@ class ControlPlane : public ControlChannel {
                                                                   std::int32_t ranks,
                                                                   const JoinOptions& options);
 
-  // Log-step (Bruck) exchange: `all` is ranks blobs of mine.size() bytes, in rank order. Collective,
-  // all ranks pass the same size. User thread. One at a time.
+  // Log-step (Bruck) exchange: `all` is ranks blobs of mine.size() bytes, in rank order.
+  // Collective, all ranks pass the same size; all together at most 64 MiB. User thread. One at a
+  // time. Errors: kTimeout with the rank that did not come, kRemoteError with the rank that died,
+  // kInvalidUsage if the sizes differ, kInvalidArgument if they are too large.
   [[nodiscard]] virtual Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine,
                                                                  Deadline deadline) = 0;
+  // Returns once every rank has entered it. An exchange of nothing.
+  [[nodiscard]] Status barrier(Deadline deadline) {
+    return allgather({}, deadline).map([](const std::vector<std::byte>&) {});
+  }
   // Calls `on_death(rank)` on the service thread for every other rank whose process ends before
   // forget_peers(). Uses pidfds, or where the kernel refuses them a poll of /proc; `note` says so.
+  // Ranks that are threads of this process, live on other hosts or in another pid namespace are not
+  // watched. A death also ends every exchange from then on. `on_death` must not block.
   virtual void watch_peers(std::function<void(Rank)> on_death) = 0;
+  // No on_death begins after this has returned.
   virtual void forget_peers() = 0;
   [[nodiscard]] virtual bool has_pidfd() const = 0;
-  // Ends the service thread and closes every socket. Idempotent; joins the thread.
+  // How deaths are noticed, and of whom they are not, in one line for people.
+  [[nodiscard]] virtual std::string note() const = 0;
+  // Public name of the job; equal on all ranks.
+  [[nodiscard]] virtual std::array<std::byte, kSessionIdBytes> session() const = 0;
+  // Ends the service thread and closes every socket; ends calls of other threads. Idempotent; joins
+  // the thread. Not to be called by handlers or on_death.
   virtual void close() = 0;
 };
 

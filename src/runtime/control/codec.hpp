@@ -1,0 +1,110 @@
+// Fixed-width little-endian fields written to and read from packets of untrusted peers.
+//
+// A Reader never reads past its end: after the first short read every value is 0 or empty and ok()
+// is false, so a parser reads all its fields and asks once. Pure; any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::control {
+
+class Writer {
+ public:
+  template <std::integral T>
+  Writer& number(T value) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes_.push_back(static_cast<std::byte>((bits >> (8 * i)) & 0xff));
+    }
+    return *this;
+  }
+  Writer& raw(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    return *this;
+  }
+  // Length in one byte pair, then the text, cut at `most_bytes`.
+  Writer& text(std::string_view text, std::size_t most_bytes) {
+    text = text.substr(0, std::min<std::size_t>(most_bytes, UINT16_MAX));
+    number(static_cast<std::uint16_t>(text.size()));
+    return raw(std::as_bytes(std::span(text)));
+  }
+  // The same in a field of always `field_bytes` + 2 bytes.
+  Writer& padded_text(std::string_view value, std::size_t field_bytes) {
+    value = value.substr(0, field_bytes);
+    text(value, field_bytes);
+    bytes_.resize(bytes_.size() + field_bytes - value.size());
+    return *this;
+  }
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+  [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <std::integral T>
+  [[nodiscard]] T number() {
+    std::uint64_t bits = 0;
+    const std::span<const std::byte> field = raw(sizeof(T));
+    for (std::size_t i = 0; i < field.size(); ++i) {
+      bits |= static_cast<std::uint64_t>(field[i]) << (8 * i);
+    }
+    return static_cast<T>(bits);
+  }
+  [[nodiscard]] std::span<const std::byte> raw(std::size_t count_bytes) {
+    if (!ok_ || count_bytes > bytes_.size()) {
+      ok_ = false;
+      return {};
+    }
+    const std::span<const std::byte> field = bytes_.first(count_bytes);
+    bytes_ = bytes_.subspan(count_bytes);
+    return field;
+  }
+  template <std::size_t N>
+  [[nodiscard]] std::array<std::byte, N> block() {
+    std::array<std::byte, N> result{};
+    const std::span<const std::byte> field = raw(N);
+    std::copy(field.begin(), field.end(), result.begin());
+    return result;
+  }
+  // Unprintable bytes become '?', so that a peer's text can stand in an error message.
+  [[nodiscard]] std::string text(std::size_t most_bytes) {
+    const auto text_bytes = number<std::uint16_t>();
+    if (text_bytes > most_bytes) ok_ = false;
+    const std::span<const std::byte> field = raw(ok_ ? text_bytes : 0);
+    std::string result;
+    for (const std::byte byte : field) {
+      const auto character = static_cast<unsigned char>(byte);
+      result += character >= 0x20 && character != 0x7f ? static_cast<char>(character) : '?';
+    }
+    return result;
+  }
+  [[nodiscard]] std::string padded_text(std::size_t field_bytes) {
+    std::string result = text(field_bytes);
+    if (ok_) static_cast<void>(raw(field_bytes - result.size()));
+    return result;
+  }
+  // What is left, all of it.
+  [[nodiscard]] std::span<const std::byte> rest() { return raw(bytes_.size()); }
+  [[nodiscard]] bool ok() const { return ok_; }
+  // All fields were there and nothing is left.
+  [[nodiscard]] bool finished() const { return ok_ && bytes_.empty(); }
+
+ private:
+  std::span<const std::byte> bytes_;
+  bool ok_ = true;
+};
+
+}  // namespace tutti::control

@@ -1,0 +1,65 @@
+// File descriptors of the control plane, closed by themselves in a forked child.
+//
+// A child that kept its parent's sockets would keep dead peers looking alive: nobody sees an end of
+// file while any copy of a socket is open. So every descriptor here is entered in a process-wide
+// table in the same critical section that opens it, and a fork handler closes the table's entries
+// in the child. Owners that the child inherited then hold a descriptor of an older generation and
+// leave it alone. Any thread. Knows nothing of what the descriptors are for.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace tutti::control {
+
+// Counts the forks between the first process and this one. Never 0.
+[[nodiscard]] std::uint64_t fork_generation();
+
+// Guards process-wide registries. Held across fork, so a child never inherits it locked by a thread
+// that it does not have. Opening and closing a ControlFd while holding it is allowed.
+[[nodiscard]] std::mutex& process_registry_mutex();
+
+class ControlFd {
+ public:
+  ControlFd() = default;
+  ControlFd(ControlFd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), generation_(other.generation_) {}
+  ControlFd& operator=(ControlFd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+      generation_ = other.generation_;
+    }
+    return *this;
+  }
+  ControlFd(const ControlFd&) = delete;
+  ControlFd& operator=(const ControlFd&) = delete;
+  ~ControlFd() { reset(); }
+
+  // Runs `open`, which returns a descriptor or -1 with errno, and owns its result. No fork comes
+  // in between. errno is kept.
+  template <typename Open>
+  [[nodiscard]] static ControlFd from(Open&& open) {
+    const std::lock_guard lock(table_mutex());
+    ControlFd owner;
+    owner.fd_ = open();
+    owner.generation_ = enter(owner.fd_);
+    return owner;
+  }
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
+  // False in a forked child that inherited this owner.
+  [[nodiscard]] bool of_this_process() const { return generation_ == fork_generation(); }
+  void reset();
+
+ private:
+  [[nodiscard]] static std::mutex& table_mutex();
+  [[nodiscard]] static std::uint64_t enter(int fd);  // with table_mutex held
+
+  int fd_ = -1;
+  std::uint64_t generation_ = 0;
+};
+
+}  // namespace tutti::control

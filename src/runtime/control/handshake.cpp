@@ -1,0 +1,147 @@
+#include "runtime/control/handshake.hpp"
+
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "runtime/control/codec.hpp"
+
+namespace tutti::control {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x48545554;  // "TUTH"
+enum class Step : std::uint16_t { kHello = 1, kChallenge = 2, kProof = 3, kRefusal = 4 };
+enum class Refusal : std::uint16_t { kVersion = 1, kSession = 2, kRanks = 3, kPeer = 4 };
+
+using Mac = std::array<std::byte, crypto_auth_hmacsha256_BYTES>;
+
+enum class Role { kInitiator, kAcceptor };
+
+Mac prove_role(Role role, const SessionKey& key, const Claim& claim, const Nonce& initiator,
+               const Nonce& acceptor) {
+  Writer transcript;
+  transcript.text(role == Role::kInitiator ? "tutti initiator" : "tutti acceptor", 32);
+  transcript.number(kProtocolVersion).raw(key.session);
+  transcript.number(claim.rank).number(claim.peer).number(claim.ranks);
+  transcript.raw(initiator).raw(acceptor);
+  static_assert(kSecretBytes == crypto_auth_hmacsha256_KEYBYTES);
+  Mac mac{};
+  ::crypto_auth_hmacsha256(reinterpret_cast<unsigned char*>(mac.data()),
+                           reinterpret_cast<const unsigned char*>(transcript.bytes().data()),
+                           transcript.bytes().size(),
+                           reinterpret_cast<const unsigned char*>(key.secret.data()));
+  return mac;
+}
+
+bool equal_macs(const Mac& a, const Mac& b) {
+  return ::sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+Writer start(Step step) {
+  Writer writer;
+  writer.number(kMagic).number(kProtocolVersion).number(static_cast<std::uint16_t>(step));
+  return writer;
+}
+
+// Consumes the header; true if it is `step` in our version.
+bool starts_with(Reader& reader, Step step) {
+  const auto magic = reader.number<std::uint32_t>();
+  const auto version = reader.number<std::uint16_t>();
+  const auto found = reader.number<std::uint16_t>();
+  return reader.ok() && magic == kMagic && version == kProtocolVersion &&
+         found == static_cast<std::uint16_t>(step);
+}
+
+Acceptor::Answer refuse(Refusal reason) {
+  Writer writer = start(Step::kRefusal);
+  writer.number(static_cast<std::uint16_t>(reason));
+  return {.packet = writer.take(), .proceed = false};
+}
+
+std::string_view describe_refusal(std::uint16_t reason) {
+  switch (static_cast<Refusal>(reason)) {
+    case Refusal::kVersion:
+      return "it speaks another protocol version";
+    case Refusal::kSession:
+      return "it serves another job";
+    case Refusal::kRanks:
+      return "the rank or the number of ranks is not of its job";
+    case Refusal::kPeer:
+      return "it is not the rank that was asked for";
+  }
+  return "for a reason unknown here";
+}
+
+}  // namespace
+
+Nonce make_nonce() {
+  Nonce nonce{};
+  ::randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+std::vector<std::byte> Initiator::hello() const {
+  Writer writer = start(Step::kHello);
+  writer.raw(key_.session).number(claim_.rank).number(claim_.peer).number(claim_.ranks).raw(nonce_);
+  return writer.take();
+}
+
+Result<std::vector<std::byte>> Initiator::prove(std::span<const std::byte> challenge) const {
+  Reader refusal(challenge);
+  if (starts_with(refusal, Step::kRefusal)) {
+    return make_error(Code::kInvalidUsage,
+                      fmt::format("connection of rank {} refused: {}", claim_.rank,
+                                  describe_refusal(refusal.number<std::uint16_t>())));
+  }
+  Reader reader(challenge);
+  const bool legal = starts_with(reader, Step::kChallenge);
+  const Nonce acceptor_nonce = reader.block<kNonceBytes>();
+  const Mac mac = reader.block<sizeof(Mac)>();
+  if (!legal || !reader.finished()) {
+    return make_error(Code::kRemoteError, "malformed answer to a handshake");
+  }
+  if (!equal_macs(mac, prove_role(Role::kAcceptor, key_, claim_, nonce_, acceptor_nonce))) {
+    return make_error(Code::kRemoteError, "the other end does not hold this job's secret");
+  }
+  Writer writer = start(Step::kProof);
+  writer.raw(prove_role(Role::kInitiator, key_, claim_, nonce_, acceptor_nonce));
+  return writer.take();
+}
+
+Acceptor::Answer Acceptor::challenge(std::span<const std::byte> hello) {
+  Reader reader(hello);
+  if (reader.number<std::uint32_t>() != kMagic) return {};
+  const auto version = reader.number<std::uint16_t>();
+  const auto step = reader.number<std::uint16_t>();
+  if (!reader.ok() || step != static_cast<std::uint16_t>(Step::kHello)) return {};
+  if (version != kProtocolVersion) return refuse(Refusal::kVersion);
+  const SessionId session = reader.block<kSessionIdBytes>();
+  claim_.rank = reader.number<Rank>();
+  claim_.peer = reader.number<Rank>();
+  claim_.ranks = reader.number<std::int32_t>();
+  initiator_nonce_ = reader.block<kNonceBytes>();
+  if (!reader.finished()) return {};
+  if (session != key_.session) return refuse(Refusal::kSession);
+  if (claim_.peer != self_) return refuse(Refusal::kPeer);
+  const bool legal_ranks =
+      claim_.ranks >= 1 && claim_.ranks <= kMaxRanks && (ranks_ == 0 || claim_.ranks == ranks_);
+  if (!legal_ranks || claim_.rank < 0 || claim_.rank >= claim_.ranks) {
+    return refuse(Refusal::kRanks);
+  }
+  Writer writer = start(Step::kChallenge);
+  writer.raw(nonce_).raw(prove_role(Role::kAcceptor, key_, claim_, initiator_nonce_, nonce_));
+  static_assert(8 + kNonceBytes + sizeof(Mac) <= kMaxHandshakeBytes);
+  return {.packet = writer.take(), .proceed = true};
+}
+
+bool Acceptor::accepts(std::span<const std::byte> proof) const {
+  Reader reader(proof);
+  const bool legal = starts_with(reader, Step::kProof);
+  const Mac mac = reader.block<sizeof(Mac)>();
+  return legal && reader.finished() &&
+         equal_macs(mac, prove_role(Role::kInitiator, key_, claim_, initiator_nonce_, nonce_));
+}
+
+}  // namespace tutti::control

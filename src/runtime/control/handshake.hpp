@@ -1,0 +1,83 @@
+// The mutual proof that opens every connection, as two state machines without a socket.
+//
+//   initiator -> acceptor   Hello      {version, session, rank, peer, ranks, nonce}
+//   acceptor  -> initiator  Challenge  {nonce, MAC as acceptor}
+//   initiator -> acceptor   Proof      {MAC as initiator}
+//
+// A MAC is HMAC-SHA-256 under the session's secret over {role, version, session, rank, peer, ranks,
+// both nonces}. Both nonces are fresh, so nothing can be replayed; the roles differ, so nothing can
+// be reflected; the ranks are inside, so nothing can be passed off as another rank's. MACs are
+// compared in constant time. Instead of a Challenge the acceptor may send a Refusal, which tells an
+// honest initiator why.
+//
+// Proves who is there at connect time; what follows is as safe as the socket (the kernel's, for
+// Unix sockets). Pure; any thread; each object one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/control/unique_id.hpp"
+
+namespace tutti::control {
+
+inline constexpr Rank kRootRank = -1;  // the root's place in a handshake
+inline constexpr std::int32_t kMaxRanks = 1 << 16;
+inline constexpr std::size_t kNonceBytes = 32;
+using Nonce = std::array<std::byte, kNonceBytes>;
+
+[[nodiscard]] Nonce make_nonce();
+
+// Who the initiator says it is, and to whom it believes to speak.
+struct Claim {
+  Rank rank = kNoRank;
+  Rank peer = kNoRank;  // kRootRank: the root
+  std::int32_t ranks = 0;
+  bool operator==(const Claim&) const = default;
+};
+
+// A handshake packet is at most this long; more is not read.
+inline constexpr std::size_t kMaxHandshakeBytes = 128;
+
+class Initiator {
+ public:
+  Initiator(const SessionKey& key, const Claim& claim, const Nonce& nonce)
+      : key_(key), claim_(claim), nonce_(nonce) {}
+  [[nodiscard]] std::vector<std::byte> hello() const;
+  // The Proof to send, after which the connection is open. Errors: kRemoteError (the acceptor does
+  // not hold the secret, or talks rubbish), kInvalidUsage (it refused, with its reason).
+  [[nodiscard]] Result<std::vector<std::byte>> prove(std::span<const std::byte> challenge) const;
+
+ private:
+  SessionKey key_;
+  Claim claim_;
+  Nonce nonce_;
+};
+
+class Acceptor {
+ public:
+  // `ranks` 0: any (the root, before it has seen its first rank).
+  Acceptor(const SessionKey& key, Rank self, std::int32_t ranks, const Nonce& nonce)
+      : key_(key), self_(self), ranks_(ranks), nonce_(nonce) {}
+
+  struct Answer {
+    std::vector<std::byte> packet;  // empty: send nothing
+    bool proceed = false;           // false: hang up after sending
+  };
+  [[nodiscard]] Answer challenge(std::span<const std::byte> hello);
+  // True: the initiator is who claim() says.
+  [[nodiscard]] bool accepts(std::span<const std::byte> proof) const;
+  [[nodiscard]] const Claim& claim() const { return claim_; }
+
+ private:
+  SessionKey key_;
+  Rank self_;
+  std::int32_t ranks_;
+  Nonce nonce_;
+  Claim claim_;
+  Nonce initiator_nonce_{};
+};
+
+}  // namespace tutti::control

@@ -1,0 +1,90 @@
+// Outgoing connections: opened and proved by the thread that needs them, then kept.
+//
+// All waits are poll(2) until a deadline and end at once when stop() is called. Nothing here is
+// touched by the service thread, so a call needs only the *peer's* service.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "runtime/control/messages.hpp"
+
+namespace tutti::control {
+
+// A flag that poll(2) can wait for. raise() from any thread.
+class StopSignal {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<StopSignal>> create();
+  void raise();
+  [[nodiscard]] int fd() const { return fd_.get(); }
+
+ private:
+  explicit StopSignal(ControlFd fd) : fd_(std::move(fd)) {}
+  ControlFd fd_;
+};
+
+// Waits until `socket` has one of `events` (POLLIN, POLLOUT) or hung up. Errors: kTimeout,
+// kInvalidUsage (stopped). stop_fd -1: none.
+[[nodiscard]] Status wait_for(int socket, short events, int stop_fd, Deadline deadline);
+// Sends, waiting for room. Errors: those of wait_for, kRemoteError if the peer hung up.
+[[nodiscard]] Status send_within(int socket, std::span<const std::byte> packet, int stop_fd,
+                                 Deadline deadline);
+// The next packet, in `buffer`. Errors: those of wait_for, kRemoteError if the peer hung up.
+[[nodiscard]] Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool want_fd,
+                                              int stop_fd, Deadline deadline);
+
+// Connects to `address` and does the handshake as `claim`. Tries again while the other end hangs
+// up before its proof (it sheds load), never when it refused. Errors: kRemoteError (gone, or not of
+// this job), kInvalidUsage (refused), kTimeout.
+[[nodiscard]] Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
+                                                const Claim& claim, int stop_fd, Deadline deadline);
+
+class Links {
+ public:
+  // At most this many are open; the one that was used longest ago goes first. A rank needs one for
+  // each step of an exchange; 64 ranks that are threads of one process stay below 1024 descriptors.
+  static constexpr std::size_t kMaxOpen = 4;
+
+  Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd);
+
+  void set_address(Rank peer, std::string address);
+  // Asks and waits for the answer. Errors: as ControlChannel::call.
+  [[nodiscard]] Result<Reply> call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
+                                   Deadline deadline);
+  // Sends a message of an exchange in pieces; does not wait for the peer to read it, only for room.
+  [[nodiscard]] Status post(Rank peer, std::uint64_t exchange, std::uint32_t round,
+                            std::span<const std::byte> message, Deadline deadline);
+  [[nodiscard]] Status post_failure(Rank peer, std::uint64_t exchange, std::uint32_t round,
+                                    const Error& error, Deadline deadline);
+  void close();  // with a Bye to every peer
+
+ private:
+  struct Link {
+    ControlFd socket;
+    std::uint64_t used = 0;  // by use_count_
+  };
+
+  [[nodiscard]] Result<int> open(Rank peer, Deadline deadline);  // the socket; mutex_ held
+  [[nodiscard]] Status send(Rank peer, std::span<const std::byte> packet, Deadline deadline);
+  [[nodiscard]] Result<Reply> receive_reply(Rank peer, std::uint64_t number, Deadline deadline);
+  [[nodiscard]] Error blame(Rank peer, Error error) const;
+  void drop(Rank peer, bool orderly);
+
+  const SessionKey key_;
+  const Rank self_;
+  const std::int32_t ranks_;
+  const int stop_fd_;
+  std::timed_mutex mutex_;  // one user thread at a time; guards all below
+  std::vector<std::string> addresses_;
+  std::map<Rank, Link> links_;
+  std::vector<std::byte> buffer_;
+  std::uint64_t use_count_ = 0;
+  std::uint64_t call_count_ = 0;
+};
+
+}  // namespace tutti::control

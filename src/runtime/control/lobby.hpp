@@ -1,0 +1,79 @@
+// Accepts connections and lets in only those that prove the session's secret.
+//
+// Never waits on one peer: a connection has kHandshakeNs to finish, at most kMaxHalfOpen are
+// half-open at once. When that many are, the oldest is dropped, but not before it had kPatienceNs:
+// until then newcomers wait in the kernel's queue, so that a burst of honest ranks loses nobody.
+// Strangers are counted; the log has a line for the 1st, 2nd, 4th, 8th ... of them.
+// Runs on the thread of its loop. Knows nothing of what is spoken after the handshake.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "base/log.hpp"
+#include "runtime/control/event_loop.hpp"
+#include "runtime/control/handshake.hpp"
+#include "runtime/control/socket.hpp"
+
+namespace tutti::control {
+
+class Lobby {
+ public:
+  static constexpr std::size_t kMaxHalfOpen = 64;
+  static constexpr std::int64_t kHandshakeNs = 2'000'000'000;
+  static constexpr std::int64_t kPatienceNs = 250'000'000;
+  static constexpr std::int64_t kOutOfFdsPauseNs = 50'000'000;
+
+  struct Options {
+    SessionKey key;
+    Rank self = kRootRank;
+    std::int32_t ranks = 0;  // 0: any
+    Log log;
+  };
+  // Takes a proved connection. What its peer sent after the proof waits in the socket.
+  using Admit = std::function<void(ControlFd socket, const Claim& claim)>;
+
+  Lobby(EventLoop& loop, Listener listener, Options options, Admit admit);
+  ~Lobby();
+  Lobby(const Lobby&) = delete;
+  Lobby& operator=(const Lobby&) = delete;
+
+  // Starts accepting. Error: kSystemError.
+  [[nodiscard]] Status open();
+  [[nodiscard]] const std::string& address() const { return listener_.address(); }
+  // Drops who is late, accepts again after a pause. Call after every turn of the loop.
+  void tick(std::int64_t at_ns);
+  // When tick() has something to do at the latest; INT64_MAX: never.
+  [[nodiscard]] std::int64_t next_tick_ns() const;
+  [[nodiscard]] std::uint64_t strangers() const { return strangers_; }
+
+ private:
+  struct HalfOpen {
+    ControlFd socket;
+    Acceptor acceptor;
+    EventLoop::Token token = 0;
+    std::int64_t since_ns = 0;
+    bool challenged = false;
+  };
+  using Arrival = std::uint64_t;  // ascending, so the oldest comes first
+
+  void accept_all();
+  void pause(std::int64_t until_ns);
+  void greet(ControlFd socket);
+  void advance(Arrival arrival);
+  void drop(Arrival arrival, const char* why);
+  void count_stranger(const char* why);
+
+  EventLoop& loop_;
+  Listener listener_;
+  Options options_;
+  Admit admit_;
+  EventLoop::Token listener_token_ = 0;
+  std::int64_t resume_ns_ = INT64_MAX;  // INT64_MAX: not paused
+  Arrival next_arrival_ = 0;
+  std::map<Arrival, HalfOpen> half_open_;
+  std::uint64_t strangers_ = 0;
+};
+
+}  // namespace tutti::control

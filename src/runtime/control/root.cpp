@@ -1,0 +1,246 @@
+#include "runtime/control/root.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/clock.hpp"
+
+namespace tutti::control {
+namespace {
+
+// "2, 5, 6 and 4 more"
+std::string list_ranks(const std::vector<Rank>& ranks) {
+  constexpr std::size_t kMostNamed = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  if (ranks.size() > kMostNamed) text += fmt::format(" and {} more", ranks.size() - kMostNamed);
+  return text;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Root>> Root::create(const SessionKey& key, const Log& log, ListenKind kind) {
+  std::shared_ptr<Root> root(new Root);
+  TUTTI_TRY_ASSIGN(root->loop_, EventLoop::create());
+  TUTTI_TRY_ASSIGN(Listener listener, listen_local(kind));
+  root->log_ = log;
+  root->give_up_ns_ = now_ns() + kIdleNs;
+  Root* self = root.get();
+  root->lobby_ = std::make_unique<Lobby>(
+      *root->loop_, std::move(listener),
+      Lobby::Options{.key = key, .self = kRootRank, .ranks = 0, .log = log},
+      [self](ControlFd socket, const Claim& claim) { self->admit(std::move(socket), claim); });
+  TUTTI_TRY(root->lobby_->open());
+  return root;
+}
+
+void Root::run() {
+  while (phase_ != Phase::kOver) {
+    loop_->run_once(next_tick_ns());
+    tick();
+  }
+  for (const auto& [key, connection] : connections_) loop_->remove(connection.token);
+  connections_.clear();
+  lobby_.reset();
+}
+
+void Root::stop() {
+  loop_->post([this] { phase_ = Phase::kOver; });
+}
+
+void Root::admit(ControlFd socket, const Claim& claim) {
+  const ConnectionKey key = next_key_++;
+  Connection connection{
+      .socket = std::move(socket), .claim = claim, .check_in_by_ns = now_ns() + kCheckInNs};
+  connection.token =
+      loop_->add(connection.socket.get(), EPOLLIN, [this, key](std::uint32_t) { receive(key); });
+  if (connection.token != 0) connections_.emplace(key, std::move(connection));
+}
+
+void Root::receive(ConnectionKey key) {
+  Connection& connection = connections_.at(key);
+  std::array<std::byte, kFrameHeaderBytes + kMaxMessageBytes + 64> buffer;
+  const Received received = receive_packet(connection.socket.get(), buffer, false);
+  if (received.state == IoState::kAgain) return;
+  if (received.state != IoState::kDone) return leave(key, "died or hung up");
+  Reader reader(std::span(buffer.data(), received.packet_bytes));
+  const FrameHeader header = read_header(reader);
+  if (header.type == FrameType::kCheckIn && !connection.checked_in) {
+    std::optional<CheckIn> arrival = decode_check_in(reader, connection.claim.rank);
+    if (!arrival) return leave(key, "sent a malformed check-in");
+    return check_in(key, std::move(*arrival));
+  }
+  if (header.type == FrameType::kDone && connection.checked_in && phase_ == Phase::kMet) {
+    return finish(connection.claim.rank);
+  }
+  if (header.type == FrameType::kGiveUp && connection.checked_in) {
+    return fail(decode_error(reader, ranks_));
+  }
+  leave(key, "sent a message that has no place here");
+}
+
+void Root::check_in(ConnectionKey key, CheckIn check_in) {
+  Connection& connection = connections_.at(key);
+  const Claim claim = connection.claim;
+  connection.checked_in = true;
+  if (failure_) {
+    refuse(key);
+    return check_linger();
+  }
+  const std::string who = describe(check_in.member.info);
+  if (ranks_ == 0) {
+    ranks_ = claim.ranks;
+    first_ = claim.rank;
+  }
+  std::optional<Error> objection;
+  const auto same = attendees_.find(claim.rank);
+  if (claim.ranks != ranks_) {
+    objection =
+        Error{Code::kInvalidUsage,
+              fmt::format("{} says the job has {} ranks, {} says {}: pass the same number "
+                          "everywhere",
+                          who, claim.ranks, describe(attendees_.at(first_).member.info), ranks_),
+              claim.rank < ranks_ ? claim.rank : kNoRank};
+  } else if (same != attendees_.end()) {
+    objection = Error{Code::kInvalidUsage,
+                      fmt::format("rank {} came twice: {} and {}: give every rank its own number",
+                                  claim.rank, describe(same->second.member.info), who),
+                      claim.rank};
+  }
+  if (objection) {
+    fail(std::move(*objection));
+    refuse(key);
+    return check_linger();
+  }
+  const std::int64_t left_ns = std::clamp<std::int64_t>(check_in.left_ns, 0, kIdleNs);
+  attendees_.emplace(claim.rank, Attendee{.member = std::move(check_in.member),
+                                          .connection = key,
+                                          .deadline_ns = now_ns() + left_ns});
+  if (attendees_.size() == static_cast<std::size_t>(ranks_)) meet();
+}
+
+void Root::meet() {
+  phase_ = Phase::kMet;
+  for (const auto& [rank, attendee] : attendees_) {
+    Contacts contacts;
+    for (std::int64_t distance = 1; distance < ranks_; distance *= 2) {
+      const auto peer = static_cast<Rank>((rank + distance) % ranks_);
+      contacts.emplace_back(peer, attendees_.at(peer).member.address);
+    }
+    // A fresh socket's buffer holds this packet; one that does not belongs to a broken rank.
+    if (send_packet(connections_.at(attendee.connection).socket.get(), encode_met(contacts)) !=
+        IoState::kDone) {
+      return fail(
+          {Code::kRemoteError,
+           fmt::format("{} died or left before the job had met", describe(attendee.member.info)),
+           rank});
+    }
+  }
+}
+
+void Root::finish(Rank rank) {
+  Attendee& attendee = attendees_.at(rank);
+  attendee.done = true;
+  hang_up(attendee.connection);
+  if (++done_count_ == attendees_.size()) phase_ = Phase::kOver;
+}
+
+void Root::leave(ConnectionKey key, const char* how) {
+  const Connection& connection = connections_.at(key);
+  const Rank rank = connection.claim.rank;
+  const auto found = attendees_.find(rank);
+  const bool attends = found != attendees_.end() && found->second.connection == key;
+  hang_up(key);
+  if (!attends || failure_) return;
+  fail({Code::kRemoteError,
+        fmt::format("{} {} before the job had met", describe(found->second.member.info), how),
+        rank});
+}
+
+void Root::fail(Error error) {
+  if (failure_) return;
+  TUTTI_LOG(log_, LogLevel::kInfo, "the job cannot meet: {}", error.message);
+  failure_ = std::move(error);
+  phase_ = Phase::kFailed;
+  give_up_ns_ = now_ns() + kLingerNs;
+  for (const auto& [rank, attendee] : attendees_) {
+    told_.insert(rank);  // the done ones need no telling
+    if (connections_.contains(attendee.connection)) refuse(attendee.connection);
+  }
+  check_linger();
+}
+
+void Root::refuse(ConnectionKey key) {
+  const Connection& connection = connections_.at(key);
+  if (connection.claim.rank < ranks_) told_.insert(connection.claim.rank);
+  static_cast<void>(
+      send_packet(connection.socket.get(), encode_error({.type = FrameType::kRefused}, *failure_)));
+  hang_up(key);
+}
+
+void Root::check_linger() {
+  if (phase_ == Phase::kFailed && told_.size() >= static_cast<std::size_t>(ranks_)) {
+    phase_ = Phase::kOver;
+  }
+}
+
+void Root::hang_up(ConnectionKey key) {
+  const auto found = connections_.find(key);
+  loop_->remove(found->second.token);
+  connections_.erase(found);
+}
+
+void Root::tick() {
+  const std::int64_t at_ns = now_ns();
+  lobby_->tick(at_ns);
+  std::vector<ConnectionKey> silent;
+  for (const auto& [key, connection] : connections_) {
+    if (!connection.checked_in && connection.check_in_by_ns <= at_ns) silent.push_back(key);
+  }
+  for (const ConnectionKey key : silent) hang_up(key);
+  if (phase_ == Phase::kGathering || phase_ == Phase::kMet) {
+    const bool late = std::ranges::any_of(
+        attendees_, [&](const auto& entry) { return entry.second.deadline_ns <= at_ns; });
+    if (late) fail(describe_absence());
+  }
+  const bool waits = attendees_.empty() || phase_ == Phase::kFailed;
+  if (waits && give_up_ns_ <= at_ns) phase_ = Phase::kOver;
+}
+
+Error Root::describe_absence() const {
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < ranks_; ++rank) {
+    const auto found = attendees_.find(rank);
+    const bool there = found != attendees_.end();
+    if (phase_ == Phase::kMet ? !found->second.done : !there) missing.push_back(rank);
+  }
+  const char* plural = missing.size() == 1 ? "" : "s";
+  const std::string what =
+      phase_ == Phase::kMet
+          ? fmt::format("rank{} {} of {} came but did not finish the meeting in time", plural,
+                        list_ranks(missing), ranks_)
+          : fmt::format("rank{} {} of {} did not come in time ({} came)", plural,
+                        list_ranks(missing), ranks_, attendees_.size());
+  return {Code::kTimeout, what, missing.empty() ? kNoRank : missing.front()};
+}
+
+std::int64_t Root::next_tick_ns() const {
+  std::int64_t next_ns = lobby_->next_tick_ns();
+  for (const auto& [key, connection] : connections_) {
+    if (!connection.checked_in) next_ns = std::min(next_ns, connection.check_in_by_ns);
+  }
+  if (attendees_.empty() || phase_ == Phase::kFailed) next_ns = std::min(next_ns, give_up_ns_);
+  if (phase_ == Phase::kGathering || phase_ == Phase::kMet) {
+    for (const auto& [rank, attendee] : attendees_) {
+      next_ns = std::min(next_ns, attendee.deadline_ns);
+    }
+  }
+  return next_ns;
+}
+
+}  // namespace tutti::control

@@ -1,0 +1,286 @@
+#include "runtime/control/service.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "runtime/control/thread.hpp"
+
+namespace tutti::control {
+
+Result<std::unique_ptr<Service>> Service::start(const Options& options) {
+  std::unique_ptr<Service> service(new Service(options));
+  TUTTI_TRY(service->open());
+  TUTTI_TRY_ASSIGN(std::thread thread,
+                   spawn_thread("tutti-service", [self = service.get()] { self->run(); }));
+  service->thread_ = std::make_unique<std::thread>(std::move(thread));
+  return service;
+}
+
+Status Service::open() {
+  TUTTI_TRY_ASSIGN(loop_, EventLoop::create());
+  TUTTI_TRY_ASSIGN(Listener listener, listen_local(options_.listen_kind));
+  address_ = listener.address();
+  lobby_ = std::make_unique<Lobby>(
+      *loop_, std::move(listener),
+      Lobby::Options{
+          .key = options_.key, .self = options_.self, .ranks = options_.ranks, .log = options_.log},
+      [this](ControlFd socket, const Claim& claim) { admit(std::move(socket), claim); });
+  peer_watch_ = std::make_unique<PeerWatch>(*loop_, options_.watch_mode);
+  buffer_.resize(kMaxPacketBytes);
+  serve(kExchangeStateRequest, [this](const Request&) -> Result<HandlerReply> {
+    const ExchangeState state = mailbox_.state();
+    Writer writer;
+    writer.number(state.exchange).number(state.waits_for);
+    return HandlerReply{.payload = writer.take()};
+  });
+  return lobby_->open();
+}
+
+void Service::run() {
+  while (running_) {
+    loop_->run_once(std::min(lobby_->next_tick_ns(), peer_watch_->next_tick_ns()));
+    const std::int64_t at_ns = now_ns();
+    lobby_->tick(at_ns);
+    peer_watch_->tick(at_ns);
+  }
+}
+
+void Service::stop() {
+  if (!thread_) return;
+  if (generation_ != fork_generation()) {
+    static_cast<void>(thread_.release());  // the parent's thread: neither joined nor destroyed
+    return;
+  }
+  loop_->post([this] { running_ = false; });
+  thread_->join();
+  thread_.reset();
+  leave_root();
+  while (!connections_.empty()) hang_up(connections_.begin()->first);
+  peer_watch_->stop();
+  lobby_.reset();
+}
+
+void Service::serve(RequestKind kind, Handler handler) {
+  {
+    const std::lock_guard lock(handlers_mutex_);
+    handlers_[kind] = std::make_shared<const Handler>(std::move(handler));
+  }
+  loop_->post([this, kind] { retry_parked(kind); });
+}
+
+void Service::admit(ControlFd socket, const Claim& claim) {
+  const auto of_peer = [&](const auto& entry) { return entry.second.peer == claim.rank; };
+  if (std::ranges::count_if(connections_, of_peer) >=
+      static_cast<std::ptrdiff_t>(kMaxConnectionsPerPeer)) {
+    hang_up(std::ranges::find_if(connections_, of_peer)->first);
+  }
+  const ConnectionKey key = next_key_++;
+  Connection connection{.socket = std::move(socket), .peer = claim.rank};
+  connection.token = loop_->add(connection.socket.get(), EPOLLIN,
+                                [this, key](std::uint32_t events) { on_event(key, events); });
+  if (connection.token == 0) return;
+  connections_.emplace(key, std::move(connection));
+  mailbox_.source_came(claim.rank);
+}
+
+void Service::on_event(ConnectionKey key, std::uint32_t events) {
+  Connection& connection = connections_.at(key);
+  if ((events & EPOLLOUT) != 0 && !flush(connection)) return hang_up(key);
+  constexpr int kPacketsPerTurn = 16;  // then others have their turn
+  for (int i = 0; i < kPacketsPerTurn && receive(key); ++i) {
+  }
+}
+
+bool Service::receive(ConnectionKey key) {
+  Connection& connection = connections_.at(key);
+  const Received received = receive_packet(connection.socket.get(), buffer_, false);
+  if (received.state == IoState::kAgain) return false;
+  if (received.state == IoState::kDone &&
+      dispatch(key, std::span(buffer_).first(received.packet_bytes))) {
+    return true;
+  }
+  if (received.state != IoState::kClosed) {
+    TUTTI_LOG(options_.log, LogLevel::kWarn, "rank {} sent an illegal packet: hanging up",
+              connection.peer);
+  }
+  hang_up(key);
+  return false;
+}
+
+bool Service::dispatch(ConnectionKey key, std::span<const std::byte> packet) {
+  Connection& connection = connections_.at(key);
+  Reader reader(packet);
+  const FrameHeader header = read_header(reader);
+  if (!reader.ok()) return false;
+  switch (header.type) {
+    case FrameType::kRequest: {
+      if (connection.parked) return false;
+      const std::span<const std::byte> payload = reader.rest();
+      return answer(connection, {.kind = static_cast<RequestKind>(header.kind),
+                                 .number = header.number,
+                                 .payload = {payload.begin(), payload.end()}});
+    }
+    case FrameType::kPost: {
+      const std::optional<Piece> piece = decode_piece(reader);
+      return piece && mailbox_.deposit(connection.peer, header.number, header.round, *piece);
+    }
+    case FrameType::kPostFailure:
+      mailbox_.deposit_failure(connection.peer, header.number, header.round,
+                               decode_error(reader, options_.ranks));
+      return true;
+    case FrameType::kBye:
+      connection.said_bye = true;
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Service::answer(Connection& connection, Parked request) {
+  std::shared_ptr<const Handler> handler;
+  {
+    const std::lock_guard lock(handlers_mutex_);
+    const auto found = handlers_.find(request.kind);
+    if (found != handlers_.end()) handler = found->second;
+  }
+  if (!handler) {
+    connection.parked = std::move(request);
+    return true;
+  }
+  FrameHeader header{.type = FrameType::kReply, .number = request.number};
+  Result<HandlerReply> reply =
+      (*handler)(Request{.from = connection.peer, .payload = request.payload});
+  if (reply && reply->payload.size() > kMaxPayloadBytes) {
+    reply = make_error(Code::kInternalError, "the reply is too long for a packet");
+  }
+  if (!reply) {
+    header.kind = 1;
+    return send(connection, encode_error(header, reply.error()), -1);
+  }
+  return send(connection, start_frame(header).raw(reply->payload).take(), reply->lent_fd);
+}
+
+bool Service::send(Connection& connection, std::vector<std::byte> packet, int lent_fd) {
+  if (connection.backlog.empty()) {
+    const IoState state = send_packet(connection.socket.get(), packet, lent_fd);
+    if (state != IoState::kAgain) return state == IoState::kDone;
+    loop_->modify(connection.token, EPOLLIN | EPOLLOUT);
+  }
+  if (connection.backlog.size() >= kMaxBacklog) return false;
+  Outgoing outgoing{.packet = std::move(packet)};
+  if (lent_fd >= 0) {
+    outgoing.fd.reset(::fcntl(lent_fd, F_DUPFD_CLOEXEC, 0));
+    if (!outgoing.fd) return false;
+  }
+  connection.backlog.push_back(std::move(outgoing));
+  return true;
+}
+
+bool Service::flush(Connection& connection) {
+  while (!connection.backlog.empty()) {
+    const Outgoing& next = connection.backlog.front();
+    const IoState state = send_packet(connection.socket.get(), next.packet, next.fd.get());
+    if (state == IoState::kAgain) return true;
+    if (state != IoState::kDone) return false;
+    connection.backlog.pop_front();
+  }
+  loop_->modify(connection.token, EPOLLIN);
+  return true;
+}
+
+void Service::hang_up(ConnectionKey key) {
+  const auto found = connections_.find(key);
+  const Rank peer = found->second.peer;
+  const bool orderly = found->second.said_bye;
+  loop_->remove(found->second.token);
+  connections_.erase(found);
+  const bool has_another = std::ranges::any_of(
+      connections_, [&](const auto& entry) { return entry.second.peer == peer; });
+  if (!orderly && !has_another) mailbox_.source_gone(peer);
+}
+
+void Service::retry_parked(RequestKind kind) {
+  std::vector<ConnectionKey> keys;
+  for (const auto& [key, connection] : connections_) {
+    if (connection.parked && connection.parked->kind == kind) keys.push_back(key);
+  }
+  for (const ConnectionKey key : keys) {
+    Connection& connection = connections_.at(key);
+    Parked request = std::move(*connection.parked);
+    connection.parked.reset();
+    if (!answer(connection, std::move(request))) hang_up(key);
+  }
+}
+
+void Service::attend_meeting(ControlFd root) {
+  // std::function wants copyable captures; the owner travels in a shared_ptr.
+  auto owner = std::make_shared<ControlFd>(std::move(root));
+  loop_->post([this, owner] {
+    root_ = std::move(*owner);
+    root_token_ = loop_->add(root_.get(), EPOLLIN, [this](std::uint32_t) { hear_root(); });
+  });
+}
+
+void Service::hear_root() {
+  const Received received = receive_packet(root_.get(), buffer_, false);
+  if (received.state == IoState::kAgain) return;
+  Reader reader{std::span(buffer_).first(received.packet_bytes)};
+  if (received.state == IoState::kDone && read_header(reader).type == FrameType::kRefused) {
+    mailbox_.fail(decode_error(reader, options_.ranks));
+  } else {
+    mailbox_.fail({Code::kRemoteError,
+                   "the process that made the unique id ended before the job had met", kNoRank});
+  }
+  leave_root();
+}
+
+void Service::finish_meeting(std::optional<Error> failure) {
+  loop_->post([this, failure = std::move(failure)] {
+    if (!root_) return;
+    const std::vector<std::byte> packet = failure
+                                              ? encode_error({.type = FrameType::kGiveUp}, *failure)
+                                              : start_frame({.type = FrameType::kDone}).take();
+    static_cast<void>(send_packet(root_.get(), packet));
+    leave_root();
+  });
+}
+
+void Service::leave_root() {
+  if (root_token_ != 0) loop_->remove(root_token_);
+  root_token_ = 0;
+  root_.reset();
+}
+
+void Service::watch(std::vector<WatchTarget> targets, std::function<void(Rank)> on_death) {
+  {
+    const std::lock_guard lock(watch_mutex_);
+    on_death_ = std::move(on_death);
+    watching_ = true;
+  }
+  loop_->post([this, targets = std::move(targets)] {
+    peer_watch_->start(targets, [this](Rank rank) { report_death(rank); });
+  });
+}
+
+void Service::report_death(Rank rank) {
+  const std::lock_guard lock(watch_mutex_);
+  if (watching_) on_death_(rank);
+}
+
+void Service::forget() {
+  if (thread_ && std::this_thread::get_id() == thread_->get_id()) {
+    watching_ = false;  // on_death runs on this thread and holds watch_mutex_
+  } else {
+    const std::lock_guard lock(watch_mutex_);
+    watching_ = false;
+  }
+  loop_->post([this] { peer_watch_->stop(); });
+}
+
+}  // namespace tutti::control

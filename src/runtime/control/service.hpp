@@ -1,0 +1,122 @@
+// A rank's service thread: lets peers in, answers their requests, takes in their messages, watches
+// their processes.
+//
+// It never waits on one peer: all sockets are non-blocking, a reply that does not fit waits in a
+// bounded queue of its connection, a request for a kind that has no handler yet is parked until the
+// handler comes. A peer that breaks the protocol loses its connection and nothing else.
+// The public functions may be called from any thread; everything private runs on the service's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/log.hpp"
+#include "runtime/control/lobby.hpp"
+#include "runtime/control/mailbox.hpp"
+#include "runtime/control/peer_watch.hpp"
+
+namespace tutti::control {
+
+// Answered by every service: ExchangeState of its rank.
+inline constexpr RequestKind kExchangeStateRequest = static_cast<RequestKind>(8);
+
+class Service {
+ public:
+  static constexpr std::size_t kMaxConnectionsPerPeer = 4;  // an honest peer has one
+  static constexpr std::size_t kMaxBacklog = 4;             // replies that wait for room
+
+  struct Options {
+    SessionKey key;
+    Rank self = kNoRank;
+    std::int32_t ranks = 0;
+    Log log;
+    WatchMode watch_mode = WatchMode::kPidfd;
+    ListenKind listen_kind = ListenKind::kAny;
+  };
+  [[nodiscard]] static Result<std::unique_ptr<Service>> start(const Options& options);
+  ~Service() { stop(); }
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] Mailbox& mailbox() { return mailbox_; }
+  void serve(RequestKind kind, Handler handler);
+  // Takes over the connection to the root until the meeting is finished: if the root reports a
+  // failure or dies, the mailbox fails.
+  void attend_meeting(ControlFd root);
+  // Tells the root that this rank has met everybody, or why not.
+  void finish_meeting(std::optional<Error> failure);
+  void watch(std::vector<WatchTarget> targets, std::function<void(Rank)> on_death);
+  // No on_death begins after this has returned (unless called by on_death itself).
+  void forget();
+  // Ends the thread and closes everything. In a forked child: only forgets it.
+  void stop();
+
+ private:
+  struct Outgoing {
+    std::vector<std::byte> packet;
+    UniqueFd fd{};
+  };
+  struct Parked {
+    RequestKind kind;
+    std::uint64_t number;
+    std::vector<std::byte> payload;
+  };
+  struct Connection {
+    ControlFd socket;
+    EventLoop::Token token = 0;
+    Rank peer = kNoRank;
+    bool said_bye = false;
+    std::deque<Outgoing> backlog{};
+    std::optional<Parked> parked{};
+  };
+  using ConnectionKey = std::uint64_t;  // ascending, so the oldest comes first
+
+  explicit Service(const Options& options) : options_(options) {}
+  [[nodiscard]] Status open();
+  void run();
+  void admit(ControlFd socket, const Claim& claim);
+  void on_event(ConnectionKey key, std::uint32_t events);
+  [[nodiscard]] bool receive(ConnectionKey key);  // false: nothing more now
+  [[nodiscard]] bool dispatch(ConnectionKey key, std::span<const std::byte> packet);
+  [[nodiscard]] bool answer(Connection& connection, Parked request);
+  [[nodiscard]] bool send(Connection& connection, std::vector<std::byte> packet, int lent_fd);
+  [[nodiscard]] bool flush(Connection& connection);
+  void hang_up(ConnectionKey key);
+  void retry_parked(RequestKind kind);
+  void hear_root();
+  void leave_root();
+  void report_death(Rank rank);
+
+  const Options options_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<Lobby> lobby_;
+  std::unique_ptr<PeerWatch> peer_watch_;
+  std::string address_;
+  Mailbox mailbox_;
+  std::unique_ptr<std::thread> thread_;
+  std::uint64_t generation_ = fork_generation();
+  bool running_ = true;
+
+  std::mutex handlers_mutex_;
+  std::map<RequestKind, std::shared_ptr<const Handler>> handlers_;  // guarded by handlers_mutex_
+
+  std::mutex watch_mutex_;
+  std::function<void(Rank)> on_death_;  // guarded by watch_mutex_, held while it runs
+  bool watching_ = false;               // guarded by watch_mutex_
+
+  ConnectionKey next_key_ = 1;
+  std::map<ConnectionKey, Connection> connections_;
+  std::vector<std::byte> buffer_;
+  ControlFd root_;
+  EventLoop::Token root_token_ = 0;
+};
+
+}  // namespace tutti::control

@@ -1,0 +1,15 @@
+// Threads of the library inside somebody else's program: named, and deaf to signals, so that the
+// program's handlers run on the program's threads.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "base/result.hpp"
+
+namespace tutti::control {
+
+// `name` at most 15 bytes. Error: kSystemError (thread limit).
+[[nodiscard]] Result<std::thread> spawn_thread(const char* name, std::function<void()> body);
+
+}  // namespace tutti::control

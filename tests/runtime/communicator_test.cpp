@@ -1,0 +1,69 @@
+// The communicator itself, where the C API's handle would be in the way: abort while the user's
+// thread is inside a call.
+#include "runtime/communicator.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace tutti::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Abort, EndsTheCallOfTheUsersThread) {
+  const auto id = create_unique_id();
+  ASSERT_TRUE(id) << id.error().message;
+  std::thread other([&] {
+    const auto communicator = Communicator::create(*id, 1, 2, {});
+    ASSERT_TRUE(communicator) << communicator.error().message;
+    while (!(*communicator)->error()) std::this_thread::yield();  // never calls
+    EXPECT_THAT((*communicator)->error()->message, HasSubstr("rank 0 (pid"));
+  });
+  {
+    const auto communicator = Communicator::create(*id, 0, 2, {});
+    ASSERT_TRUE(communicator) << communicator.error().message;
+    float data = 1;
+    const std::pair<Communicator*, AllReduceCall> call{
+        communicator->get(), {.input = &data, .output = &data, .count = 1}};
+    std::thread user([&] {
+      const Status status = run_operations({&call, 1});
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, Code::kRemoteError);
+      EXPECT_EQ(status.error().culprit, 0);
+    });
+    (*communicator)->abort();
+    user.join();
+  }
+  other.join();
+}
+
+TEST(Settings, ForeignBytesAreRefused) {
+  Settings settings = *make_settings({}, 4, 2);
+  EXPECT_TRUE(check_settings(settings));
+  settings.algorithm = 99;
+  EXPECT_FALSE(check_settings(settings));
+  settings = *make_settings({}, 4, 2);
+  settings.layout = 1;
+  EXPECT_FALSE(check_settings(settings));
+}
+
+TEST(Choice, PicksTheCheapestAndObeysForce) {
+  const Settings settings = *make_settings({}, 8, 8);
+  const auto small = rank_candidates(settings, 8, 8, -1);
+  const auto large = rank_candidates(settings, 8, 256 << 20, -1);
+  ASSERT_FALSE(small.empty());
+  EXPECT_EQ(small.front().algorithm->name, "one_shot");
+  EXPECT_EQ(large.front().algorithm->name, "ring");
+  EXPECT_GT(large.front().options.replicas, 1u) << "large data must pipeline";
+  for (std::size_t i = 1; i < large.size(); ++i)
+    EXPECT_LE(large[i - 1].price_ns, large[i].price_ns);
+  const std::int32_t tree = *algorithm_index("tree");
+  for (const Candidate& c : rank_candidates(settings, 8, 8, tree))
+    EXPECT_EQ(c.algorithm->name, "tree");
+  EXPECT_THAT(algorithm_index("rings").error().message, HasSubstr("known: auto, ring"));
+}
+
+}  // namespace
+}  // namespace tutti::test
