@@ -1,8 +1,10 @@
 // Monotonic time as plain nanoseconds, and deadlines that every wait carries.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 namespace tutti {
 
@@ -16,18 +18,18 @@ namespace tutti {
 struct Deadline {
   std::int64_t at_ns = 0;
 
-  [[nodiscard]] static Deadline in_ns(std::int64_t duration_ns) {
-    return {now_ns() + duration_ns};
-  }
+  [[nodiscard]] static Deadline in_ns(std::int64_t duration_ns) { return {now_ns() + duration_ns}; }
   [[nodiscard]] static Deadline in_ms(std::int64_t duration_ms) {
     return in_ns(duration_ms * 1'000'000);
   }
   [[nodiscard]] std::int64_t left_ns() const { return at_ns - now_ns(); }
   [[nodiscard]] bool passed() const { return left_ns() <= 0; }
-  // For poll(2): rounded up, 0 when passed.
+  // For poll(2): rounded up, 0 when passed, at most the 24 days that poll can wait.
   [[nodiscard]] int left_poll_ms() const {
     const std::int64_t left = left_ns();
-    return left <= 0 ? 0 : static_cast<int>((left + 999'999) / 1'000'000);
+    if (left <= 0) return 0;
+    return static_cast<int>(
+        std::min<std::int64_t>((left - 1) / 1'000'000 + 1, std::numeric_limits<int>::max()));
   }
 };
 

@@ -8,16 +8,26 @@ namespace tutti {
 
 const char* describe(Code code) {
   switch (code) {
-    case Code::kSuccess: return "no error";
-    case Code::kUnhandledCudaError: return "unhandled CUDA error";
-    case Code::kSystemError: return "system error";
-    case Code::kInternalError: return "internal error";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kInvalidUsage: return "invalid usage";
-    case Code::kRemoteError: return "a remote rank died or failed";
-    case Code::kInProgress: return "operation in progress";
-    case Code::kTimeout: return "timed out";
-    case Code::kNotSupported: return "not supported by this build";
+    case Code::kSuccess:
+      return "no error";
+    case Code::kUnhandledCudaError:
+      return "unhandled CUDA error";
+    case Code::kSystemError:
+      return "system error";
+    case Code::kInternalError:
+      return "internal error";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kInvalidUsage:
+      return "invalid usage";
+    case Code::kRemoteError:
+      return "a remote rank died or failed";
+    case Code::kInProgress:
+      return "operation in progress";
+    case Code::kTimeout:
+      return "timed out";
+    case Code::kNotSupported:
+      return "not supported by this build";
   }
   return "unknown result code";
 }

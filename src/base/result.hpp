@@ -32,7 +32,7 @@ enum class Code : std::uint8_t {
 
 struct Error {
   Code code = Code::kInternalError;
-  std::string message;   // one line: what, where, what to do
+  std::string message;     // one line: what, where, what to do
   Rank culprit = kNoRank;  // the rank that caused it, if known
 };
 
@@ -54,13 +54,13 @@ using Status = Result<void>;
 
 #define TUTTI_CONCAT_(a, b) a##b
 #define TUTTI_CONCAT(a, b) TUTTI_CONCAT_(a, b)
-#define TUTTI_TRY(expression)                                             \
-  do {                                                                    \
-    auto&& tutti_try_ = (expression);                                     \
+#define TUTTI_TRY(expression)                                                \
+  do {                                                                       \
+    auto&& tutti_try_ = (expression);                                        \
     if (!tutti_try_) return ::tl::unexpected(std::move(tutti_try_).error()); \
   } while (0)
-#define TUTTI_TRY_ASSIGN(declaration, expression)                         \
-  auto TUTTI_CONCAT(tutti_result_, __LINE__) = (expression);              \
-  if (!TUTTI_CONCAT(tutti_result_, __LINE__))                             \
+#define TUTTI_TRY_ASSIGN(declaration, expression)                                      \
+  auto TUTTI_CONCAT(tutti_result_, __LINE__) = (expression);                           \
+  if (!TUTTI_CONCAT(tutti_result_, __LINE__))                                          \
     return ::tl::unexpected(std::move(TUTTI_CONCAT(tutti_result_, __LINE__)).error()); \
   declaration = *std::move(TUTTI_CONCAT(tutti_result_, __LINE__))

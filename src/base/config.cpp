@@ -1,0 +1,271 @@
+#include "base/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+namespace tutti {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+constexpr std::uint64_t kMillisecondNs = 1'000'000, kSecondNs = 1'000'000'000;
+constexpr std::uint64_t kDayNs = 86'400 * kSecondNs;
+
+constexpr std::string_view kProtocolChoices = "auto|flagged|slots";
+constexpr std::string_view kIsaChoices = "auto|avx512|avx2|scalar";
+constexpr std::string_view kLogLevelChoices = "off|error|warn|info|trace";
+
+constexpr std::array<ConfigVariable, 16> kTable{{
+    {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, 64, false,
+     "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
+    {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
+     "protocol of every connection", &Config::protocol},
+    {"TUTTI_REPLICAS", "0", ConfigKind::kNumber, "", 1, 64, true,
+     "copies of the schedule that share the slices, for pipelining", &Config::replicas},
+    {"TUTTI_SLICES", "0", ConfigKind::kNumber, "", 1, 65536, true,
+     "parts into which every chunk is cut", &Config::slices},
+    {"TUTTI_SLOTS", "0", ConfigKind::kNumber, "", 2, 1024, true, "messages a connection can hold",
+     &Config::slots},
+    {"TUTTI_SLOT_BYTES", "0", ConfigKind::kBytes, "", 64, 1 * kGiB, true, "payload of one slot",
+     &Config::slot_bytes},
+    {"TUTTI_ARENA_BYTES", "2M", ConfigKind::kBytes, "", 64 * kKiB, 64 * kGiB, false,
+     "inbox arena of every rank; equal on all ranks", &Config::arena_bytes},
+    {"TUTTI_OP_TIMEOUT_S", "600", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
+     "an operation fails when a live peer does not come for so long", &Config::op_timeout_ns},
+    {"TUTTI_WARN_AFTER_S", "5", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
+     "and a warning is logged after so long", &Config::warn_after_ns},
+    {"TUTTI_INIT_TIMEOUT_S", "60", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
+     "how long joining a communicator waits for all ranks", &Config::init_timeout_ns},
+    {"TUTTI_DEBUG", "warn", ConfigKind::kChoice, kLogLevelChoices, 0, 0, false,
+     "the most talkative level that is logged", &Config::log_level},
+    {"TUTTI_DEBUG_FILE", "", ConfigKind::kText, "", 0, 4095, false,
+     "file of the log, %h is the host, %p the pid; not set: stderr", &Config::log_file},
+    {"TUTTI_ISA", "auto", ConfigKind::kChoice, kIsaChoices, 0, 0, false,
+     "widest vector instructions of the reduction kernels", &Config::isa},
+    {"TUTTI_HOST_ID", "", ConfigKind::kText, "", 0, 255, false,
+     "ranks with equal texts count as one host; not set: boot id and network namespace",
+     &Config::host_id},
+    {"TUTTI_SPIN", "auto", ConfigKind::kNumber, "auto", 0, 1'000'000'000, false,
+     "polls before a waiting thread yields its core; auto: by cores and ranks", &Config::spin},
+    {"TUTTI_NT_BYTES", "0", ConfigKind::kBytes, "", 1, 1024 * kGiB, true,
+     "results of at least so many bytes are stored around the cache", &Config::nt_bytes},
+}};
+
+// The index of `text` in "a|b|c".
+std::optional<std::size_t> choice_index(std::string_view choices, std::string_view text) {
+  for (std::size_t index = 0;; ++index) {
+    const std::size_t bar = choices.find('|');
+    if (choices.substr(0, bar) == text) return index;
+    if (bar == std::string_view::npos) return std::nullopt;
+    choices.remove_prefix(bar + 1);
+  }
+}
+
+std::string_view choice_at(std::string_view choices, std::size_t index) {
+  for (; index > 0; --index) choices.remove_prefix(choices.find('|') + 1);
+  return choices.substr(0, choices.find('|'));
+}
+
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  for (std::string_view suffix : {"iB", "B"})
+    if (text.ends_with(suffix)) {
+      text.remove_suffix(suffix.size());
+      break;
+    }
+  std::uint64_t unit = 1;
+  if (!text.empty()) {
+    const char last = text.back();
+    if (last == 'K' || last == 'k') unit = kKiB;
+    if (last == 'M' || last == 'm') unit = kMiB;
+    if (last == 'G' || last == 'g') unit = kGiB;
+    if (unit > 1) text.remove_suffix(1);
+  }
+  const std::optional<std::uint64_t> count = parse_number(text);
+  if (!count || *count > UINT64_MAX / unit) return std::nullopt;
+  return *count * unit;
+}
+
+// Seconds as ns; only digits and one point, so that neither "nan" nor "1e400" gets through.
+std::optional<std::uint64_t> parse_seconds_ns(std::string_view text) {
+  if (text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc{} || end != text.data() + text.size() || seconds > 1e9)
+    return std::nullopt;
+  return static_cast<std::uint64_t>(std::llround(seconds * 1e9));
+}
+
+// The number that `text` means for `variable`, if it is one and in range.
+std::optional<std::uint64_t> parse_value(const ConfigVariable& variable, std::string_view text) {
+  std::optional<std::uint64_t> value;
+  switch (variable.kind) {
+    case ConfigKind::kText:
+      value = text.size();
+      break;
+    case ConfigKind::kNumber:
+      if (!variable.choices.empty() && text == variable.choices) return kSpinAuto;
+      value = parse_number(text);
+      break;
+    case ConfigKind::kBytes:
+      value = parse_bytes(text);
+      break;
+    case ConfigKind::kSeconds:
+      value = parse_seconds_ns(text);
+      break;
+    case ConfigKind::kChoice:
+      return choice_index(variable.choices, text);
+  }
+  if (!value || (*value == 0 && variable.zero_is_auto)) return value;
+  if (*value < variable.least || *value > variable.most) return std::nullopt;
+  return value;
+}
+
+struct StoreValue {
+  Config& config;
+  std::string_view text;
+  std::uint64_t value;
+  void operator()(std::string Config::*field) const { config.*field = text; }
+  template <typename T>
+  void operator()(T Config::*field) const {
+    config.*field = static_cast<T>(value);
+  }
+};
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes != 0 && bytes % kGiB == 0) return fmt::format("{}G", bytes / kGiB);
+  if (bytes != 0 && bytes % kMiB == 0) return fmt::format("{}M", bytes / kMiB);
+  if (bytes != 0 && bytes % kKiB == 0) return fmt::format("{}K", bytes / kKiB);
+  return fmt::format("{}", bytes);
+}
+
+std::string seconds_text(std::uint64_t ns) {
+  return fmt::format("{}", static_cast<double>(ns) / 1e9);
+}
+
+std::string number_text(ConfigKind kind, std::uint64_t value) {
+  if (kind == ConfigKind::kBytes) return bytes_text(value);
+  if (kind == ConfigKind::kSeconds) return seconds_text(value);
+  return fmt::format("{}", value);
+}
+
+// Levenshtein distance: insertions, deletions and replacements that turn `a` into `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string_view name_of(ProtocolChoice choice) {
+  return choice_at(kProtocolChoices, static_cast<std::size_t>(choice));
+}
+std::string_view name_of(IsaChoice choice) {
+  return choice_at(kIsaChoices, static_cast<std::size_t>(choice));
+}
+
+std::span<const ConfigVariable> config_table() { return kTable; }
+
+std::string allowed_text(const ConfigVariable& variable) {
+  switch (variable.kind) {
+    case ConfigKind::kText:
+      return fmt::format("a text of {} to {} bytes", variable.least, variable.most);
+    case ConfigKind::kChoice:
+      return std::string(variable.choices);
+    case ConfigKind::kNumber:
+    case ConfigKind::kBytes:
+    case ConfigKind::kSeconds:
+      break;
+  }
+  std::string range = fmt::format("{}..{}", number_text(variable.kind, variable.least),
+                                  number_text(variable.kind, variable.most));
+  if (variable.kind == ConfigKind::kBytes) range += " bytes, also as 64K, 2M, 1G";
+  if (variable.kind == ConfigKind::kSeconds) range += " seconds";
+  if (variable.zero_is_auto) return "0 (auto) or " + range;
+  if (!variable.choices.empty()) return fmt::format("{} or {}", variable.choices, range);
+  return range;
+}
+
+std::string value_text(const Config& config, const ConfigVariable& variable) {
+  return std::visit(
+      [&](auto field) -> std::string {
+        const auto& value = config.*field;
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+          return value;
+        } else {
+          const auto number = static_cast<std::uint64_t>(value);
+          if (variable.kind == ConfigKind::kChoice)
+            return std::string(choice_at(variable.choices, number));
+          if (!variable.choices.empty() && number == kSpinAuto)
+            return std::string(variable.choices);
+          return number_text(variable.kind, number);
+        }
+      },
+      variable.field);
+}
+
+Result<Config> load_config(const Getenv& getenv_like) {
+  Config config;
+  for (const ConfigVariable& variable : kTable) {
+    const char* set = getenv_like(std::string(variable.name).c_str());
+    const std::string_view text = set != nullptr ? set : "";
+    if (text.empty()) continue;
+    const std::optional<std::uint64_t> value = parse_value(variable, text);
+    if (!value)
+      return make_error(
+          Code::kInvalidArgument,
+          fmt::format("{}={} is not allowed; allowed: {} (default: {})", variable.name,
+                      text.substr(0, 128), allowed_text(variable), variable.default_text));
+    std::visit(StoreValue{config, text, *value}, variable.field);
+  }
+  return config;
+}
+
+const Result<Config>& process_config() {
+  static const Result<Config> config =
+      load_config([](const char* name) -> const char* { return std::getenv(name); });
+  return config;
+}
+
+std::vector<UnknownVariable> unknown_variables(const char* const* environment) {
+  constexpr std::size_t kFarthest = 3;  // edits; more is not a slip of the keyboard
+  std::vector<UnknownVariable> unknown;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::string_view name = entry.substr(0, std::min(entry.find('='), std::size_t{128}));
+    if (!name.starts_with("TUTTI_")) continue;
+    UnknownVariable found{std::string(name), ""};
+    std::size_t nearest = kFarthest + 1;
+    for (const ConfigVariable& variable : kTable) {
+      const std::size_t distance = edit_distance(name, variable.name);
+      if (distance < nearest) {
+        nearest = distance;
+        found.nearest = variable.name;
+      }
+    }
+    if (nearest > 0) unknown.push_back(std::move(found));
+  }
+  return unknown;
+}
+
+}  // namespace tutti

@@ -1,0 +1,110 @@
+// Configuration: the TUTTI_* environment variables, each a documented field of one struct, all in
+// one table. The library reads the environment once, through process_config(); everything else gets
+// a Config (or a field of it) as a parameter. Any thread. Knows nothing of what the values steer.
+//
+//   TUTTI_TRY_ASSIGN(Config config, load_config([](const char* name) { return std::getenv(name);
+//   }));
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/log.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+
+enum class ProtocolChoice : std::uint8_t { kAuto, kFlagged, kSlots };
+enum class IsaChoice : std::uint8_t { kAuto, kAvx512, kAvx2, kScalar };
+[[nodiscard]] std::string_view name_of(ProtocolChoice choice);
+[[nodiscard]] std::string_view name_of(IsaChoice choice);
+
+inline constexpr std::uint32_t kSpinAuto = UINT32_MAX;
+
+// Defaults and ranges stand in the table in config.cpp; the values below are the same (tested).
+struct Config {
+  // TUTTI_ALGO: "auto" or an algorithm's name; the runtime knows which names exist.
+  std::string algo = "auto";
+  // TUTTI_PROTO: protocol of every connection, or chosen per plan.
+  ProtocolChoice protocol = ProtocolChoice::kAuto;
+  // TUTTI_REPLICAS, TUTTI_SLICES, TUTTI_SLOTS: shape of the plan; 0: chosen per plan.
+  std::uint32_t replicas = 0;
+  std::uint32_t slices = 0;
+  std::uint32_t slots = 0;
+  // TUTTI_SLOT_BYTES: payload of one slot; 0: chosen per plan.
+  std::uint64_t slot_bytes = 0;
+  // TUTTI_ARENA_BYTES: inbox arena of every rank. Must be equal on all ranks.
+  std::uint64_t arena_bytes = std::uint64_t{2} << 20;
+  // TUTTI_OP_TIMEOUT_S: an operation whose peers are alive but absent fails after this.
+  std::int64_t op_timeout_ns = 600'000'000'000;
+  // TUTTI_WARN_AFTER_S: and is warned of after this.
+  std::int64_t warn_after_ns = 5'000'000'000;
+  // TUTTI_INIT_TIMEOUT_S: how long joining a communicator waits for all ranks.
+  std::int64_t init_timeout_ns = 60'000'000'000;
+  // TUTTI_DEBUG: the most talkative level that is printed.
+  LogLevel log_level = LogLevel::kWarn;
+  // TUTTI_DEBUG_FILE: where the log goes; %h is the host, %p the pid; empty: stderr.
+  std::string log_file;
+  // TUTTI_ISA: the widest vector instructions the kernels may use.
+  IsaChoice isa = IsaChoice::kAuto;
+  // TUTTI_HOST_ID: ranks with equal texts count as one host; empty: boot id + network namespace.
+  std::string host_id;
+  // TUTTI_SPIN: polls before a waiting thread yields its core; kSpinAuto: by cores and ranks.
+  std::uint32_t spin = kSpinAuto;
+  // TUTTI_NT_BYTES: stores go around the cache from this size on; 0: from the cache sizes.
+  std::uint64_t nt_bytes = 0;
+};
+
+// How a variable is written and which field it fills.
+enum class ConfigKind : std::uint8_t {
+  kText,     // any text up to `most` bytes
+  kNumber,   // decimal integer
+  kBytes,    // decimal integer, may end in K, M or G (powers of 1024)
+  kSeconds,  // decimal, fractions allowed; `least` and `most` in ns
+  kChoice,   // one of `choices`
+};
+using ConfigField = std::variant<std::string Config::*, std::uint32_t Config::*,
+                                 std::uint64_t Config::*, std::int64_t Config::*,
+                                 ProtocolChoice Config::*, IsaChoice Config::*, LogLevel Config::*>;
+
+struct ConfigVariable {
+  std::string_view name;
+  std::string_view default_text;
+  ConfigKind kind = ConfigKind::kText;
+  std::string_view choices;  // kChoice: "a|b|c", in enum order; kNumber: one word for the default
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+  bool zero_is_auto = false;  // 0 is legal below `least` and means auto
+  std::string_view help;
+  ConfigField field;
+};
+
+// Every variable there is, in the order in which `tutti-info` prints them.
+[[nodiscard]] std::span<const ConfigVariable> config_table();
+// "0 (auto) or 1..64", "off|error|warn|info|trace": what the variable allows, for people.
+[[nodiscard]] std::string allowed_text(const ConfigVariable& variable);
+// The variable's value in `config`, written as it could be set.
+[[nodiscard]] std::string value_text(const Config& config, const ConfigVariable& variable);
+
+// nullptr: not set. An empty value counts as not set.
+using Getenv = std::function<const char*(const char* name)>;
+// Reads and checks every variable of the table. Error: kInvalidArgument with one line that names
+// the first bad variable, its value and what is allowed.
+[[nodiscard]] Result<Config> load_config(const Getenv& getenv_like);
+// The process's configuration, read from its environment at the first call and kept.
+[[nodiscard]] const Result<Config>& process_config();
+
+struct UnknownVariable {
+  std::string name;
+  std::string nearest;  // the known name it resembles; empty if none does
+};
+// The TUTTI_* names in `environment` ("NAME=value", ends with nullptr; null: none) that the table
+// does not have.
+[[nodiscard]] std::vector<UnknownVariable> unknown_variables(const char* const* environment);
+
+}  // namespace tutti
