@@ -1,0 +1,599 @@
+// The kernels, as one source for every instruction set. Included exactly once by each
+// kernels_<isa>.cpp, which says how wide a vector is and how its lookup function is called.
+//
+// Vectors are the compiler's (vector_size), so that the same text means SSE2, AVX2, AVX-512 or
+// NEON; only half conversions and streaming stores name an instruction. A "pack" is N elements, or
+// for N = 1 the bare scalar: remainders run through the same functions as the body.
+//
+// Invariants:
+// * Same bits everywhere: one IEEE operation per source in the order given, no contraction, and
+//   every NaN result is the canonical quiet NaN (processors and compilers disagree on the payload).
+// * Element i of every destination is stored after element i of every source was loaded, and no
+//   element is processed twice: a destination may equal a source.
+// * Everything is in an unnamed namespace and no std function is called (see kernel_tables.hpp).
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel_tables.hpp"
+
+namespace tutti::kernels {
+namespace {
+
+constexpr std::size_t kVectorBytes = TUTTI_KERNEL_VECTOR_BYTES;
+constexpr int kUnroll = 4;  // packs in flight: hides the latency of an add (4 cycles)
+
+#define TUTTI_INLINE inline __attribute__((always_inline))
+
+// ---- packs ------------------------------------------------------------------------------------
+
+template <typename T, int N>
+struct PackOf {
+  typedef T type __attribute__((vector_size(N * sizeof(T))));
+};
+template <typename T>
+struct PackOf<T, 1> {
+  using type = T;
+};
+template <typename T, int N>
+using Pack = typename PackOf<T, N>::type;
+
+template <typename To, typename From>
+TUTTI_INLINE To bits(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+template <typename P>
+TUTTI_INLINE P load_pack(const void* from) {
+  P pack;
+  __builtin_memcpy(&pack, from, sizeof(pack));
+  return pack;
+}
+
+template <typename P>
+TUTTI_INLINE void store_pack(void* to, P pack) {
+  __builtin_memcpy(to, &pack, sizeof(pack));
+}
+
+// Around the cache; `to` is aligned to the pack. Plain where the machine has no such store.
+template <typename P>
+TUTTI_INLINE void stream_pack(void* to, P pack) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(P) == 64) {
+    _mm512_stream_si512(static_cast<__m512i*>(to), bits<__m512i>(pack));
+    return;
+  }
+#endif
+#if defined(__AVX__)
+  if constexpr (sizeof(P) == 32) {
+    _mm256_stream_si256(static_cast<__m256i*>(to), bits<__m256i>(pack));
+    return;
+  }
+#endif
+#if defined(__SSE2__)
+  if constexpr (sizeof(P) == 16) {
+    _mm_stream_si128(static_cast<__m128i*>(to), bits<__m128i>(pack));
+    return;
+  }
+  if constexpr (sizeof(P) == 8) {
+    _mm_stream_si64(static_cast<long long*>(to), bits<long long>(pack));
+    return;
+  }
+#endif
+  store_pack(to, pack);
+}
+
+TUTTI_INLINE void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+// Element conversion of packs and scalars alike.
+template <typename To, typename ToElement, typename From>
+TUTTI_INLINE To convert(From from) {
+  if constexpr (sizeof(To) == sizeof(ToElement))
+    return static_cast<To>(from);
+  else
+    return __builtin_convertvector(from, To);
+}
+
+// Every element `value`.
+template <typename P, typename T, int N>
+TUTTI_INLINE P broadcast(T value) {
+  if constexpr (N == 1)
+    return value;
+  else
+    return P{} + value;
+}
+
+// 16 bits to 32 and back (the upper half is zero). The compiler's own conversion of a whole vector
+// goes by way of half vectors: with it bf16 sums took twice the time.
+template <int N>
+TUTTI_INLINE Pack<std::uint32_t, N> widen_bits(Pack<std::uint16_t, N> narrow) {
+  using U = Pack<std::uint32_t, N>;
+#if defined(__AVX512F__)
+  if constexpr (N == 16) return bits<U>(_mm512_maskz_cvtepu16_epi32(0xffff, bits<__m256i>(narrow)));
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) return bits<U>(_mm256_cvtepu16_epi32(bits<__m128i>(narrow)));
+#endif
+  return convert<U, std::uint32_t>(narrow);
+}
+
+template <int N>
+TUTTI_INLINE Pack<std::uint16_t, N> narrow_bits(Pack<std::uint32_t, N> wide) {
+  using H = Pack<std::uint16_t, N>;
+#if defined(__AVX512F__)
+  if constexpr (N == 16) return bits<H>(_mm512_maskz_cvtepi32_epi16(0xffff, bits<__m512i>(wide)));
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) {
+    const __m256i packed = _mm256_packus_epi32(bits<__m256i>(wide), _mm256_setzero_si256());
+    return bits<H>(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0b1000)));
+  }
+#endif
+  return convert<H, std::uint16_t>(wide);
+}
+
+// ---- 16-bit floats ----------------------------------------------------------------------------
+
+// Exact. A signalling NaN may stay one: finishing makes every NaN canonical.
+template <int N>
+TUTTI_INLINE Pack<float, N> half_to_float(Pack<std::uint16_t, N> half) {
+#if defined(__AVX512F__)
+  // The masked form: GCC 12 warns of its own header's unmasked one.
+  if constexpr (N == 16)
+    return bits<Pack<float, N>>(_mm512_maskz_cvtph_ps(0xffff, bits<__m256i>(half)));
+#endif
+#if defined(__F16C__)
+  if constexpr (N == 8) return bits<Pack<float, N>>(_mm256_cvtph_ps(bits<__m128i>(half)));
+  if constexpr (N == 1) return _cvtsh_ss(half);
+#endif
+  using U = Pack<std::uint32_t, N>;
+  using F = Pack<float, N>;
+  constexpr std::uint32_t kSmallestNormal = 113u << 23;  // 2^-14
+  const U wide = widen_bits<N>(half);
+  const U sign = (wide & 0x8000u) << 16;
+  const U magnitude = (wide & 0x7fffu) << 13;
+  const U normal = magnitude + (112u << 23);
+  const U special = magnitude | 0x7f800000u;
+  // 2^-14 (1 + m/1024) - 2^-14 = m 2^-24
+  const F small = bits<F>(U(magnitude + kSmallestNormal)) -
+                  bits<F>(broadcast<U, std::uint32_t, N>(kSmallestNormal));
+  U result = magnitude < (0x0400u << 13) ? bits<U>(small) : normal;
+  result = magnitude >= (0x7c00u << 13) ? special : result;
+  return bits<F>(U(result | sign));
+}
+
+// Rounds to nearest, ties to even; a NaN becomes 0x7e00.
+template <int N>
+TUTTI_INLINE Pack<std::uint16_t, N> float_to_half(Pack<float, N> value) {
+#if defined(__F16C__)
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT;
+  using F = Pack<float, N>;
+  const F quiet = broadcast<F, float, N>(__builtin_nanf(""));
+  [[maybe_unused]] const F canonical = value == value ? value : quiet;
+#if defined(__AVX512F__)
+  if constexpr (N == 16)
+    return bits<Pack<std::uint16_t, N>>(
+        _mm512_maskz_cvtps_ph(0xffff, bits<__m512>(canonical), kNearest));
+#endif
+  if constexpr (N == 8)
+    return bits<Pack<std::uint16_t, N>>(_mm256_cvtps_ph(bits<__m256>(canonical), kNearest));
+  if constexpr (N == 1) return _cvtss_sh(canonical, kNearest);
+#endif
+  using U = Pack<std::uint32_t, N>;
+  using G = Pack<float, N>;
+  constexpr std::uint32_t kHalf = 126u << 23;  // 0.5: its last mantissa bit is 2^-24
+  const U raw = bits<U>(value);
+  const U sign = raw & 0x80000000u;
+  const U magnitude = raw ^ sign;
+  const U small =
+      bits<U>(G(bits<G>(magnitude) + bits<G>(broadcast<U, std::uint32_t, N>(kHalf)))) - kHalf;
+  const U odd = (magnitude >> 13) & 1u;
+  const U normal = (magnitude - (112u << 23) + 0xfffu + odd) >> 13;
+  U result = magnitude < (113u << 23) ? small : normal;
+  const U infinite = broadcast<U, std::uint32_t, N>(0x7c00u);
+  const U nan = broadcast<U, std::uint32_t, N>(0x7e00u);
+  result = magnitude >= (143u << 23) ? infinite : result;
+  result = result | (sign >> 16);
+  result = value == value ? result : nan;
+  return narrow_bits<N>(result);
+}
+
+template <int N>
+TUTTI_INLINE Pack<float, N> bfloat16_to_float(Pack<std::uint16_t, N> value) {
+  using U = Pack<std::uint32_t, N>;
+  return bits<Pack<float, N>>(U(widen_bits<N>(value) << 16));
+}
+
+// Rounds to nearest, ties to even; a NaN becomes 0x7fc0.
+template <int N>
+TUTTI_INLINE Pack<std::uint16_t, N> float_to_bfloat16(Pack<float, N> value) {
+  using U = Pack<std::uint32_t, N>;
+  const U raw = bits<U>(value);
+  const U nan = broadcast<U, std::uint32_t, N>(0x7fc0u);
+  U rounded = (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16;
+  rounded = value == value ? rounded : nan;
+  return narrow_bits<N>(rounded);
+}
+
+// ---- types: how an element is stored and in what it is accumulated
+// -------------------------------
+
+template <typename T>
+struct IntegerType {
+  using Storage = T;
+  using Accumulator = T;
+  template <int N>
+  static TUTTI_INLINE Pack<T, N> widen(Pack<T, N> stored) {
+    return stored;
+  }
+  template <int N>
+  static TUTTI_INLINE Pack<T, N> narrow(Pack<T, N> value) {
+    return value;
+  }
+};
+
+template <typename T>
+struct FloatType {
+  using Storage = T;
+  using Accumulator = T;
+  template <int N>
+  static TUTTI_INLINE Pack<T, N> widen(Pack<T, N> stored) {
+    return stored;
+  }
+  template <int N>
+  static TUTTI_INLINE Pack<T, N> narrow(Pack<T, N> value) {
+    const Pack<T, N> nan = broadcast<Pack<T, N>, T, N>(static_cast<T>(__builtin_nanf("")));
+    return value == value ? value : nan;
+  }
+};
+
+struct HalfType {
+  using Storage = std::uint16_t;
+  using Accumulator = float;
+  template <int N>
+  static TUTTI_INLINE Pack<float, N> widen(Pack<Storage, N> stored) {
+    return half_to_float<N>(stored);
+  }
+  template <int N>
+  static TUTTI_INLINE Pack<Storage, N> narrow(Pack<float, N> value) {
+    return float_to_half<N>(value);
+  }
+};
+
+struct Bfloat16Type {
+  using Storage = std::uint16_t;
+  using Accumulator = float;
+  template <int N>
+  static TUTTI_INLINE Pack<float, N> widen(Pack<Storage, N> stored) {
+    return bfloat16_to_float<N>(stored);
+  }
+  template <int N>
+  static TUTTI_INLINE Pack<Storage, N> narrow(Pack<float, N> value) {
+    return float_to_bfloat16<N>(value);
+  }
+};
+
+// ---- operations ---------------------------------------------------------------------------------
+
+template <typename T>
+constexpr bool kIsFloat = static_cast<T>(0.5) != 0;
+
+template <std::size_t Bytes>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<8> {
+  using type = std::uint64_t;
+};
+template <typename T>
+using Unsigned = typename UnsignedOf<sizeof(T)>::type;
+
+// Integers wrap, hence unsigned arithmetic (and 8-bit scalars are promoted, hence the casts).
+struct Sum {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    if constexpr (kIsFloat<T>) return a + b;
+    using U = Pack<Unsigned<T>, N>;
+    return bits<Pack<T, N>>(static_cast<U>(bits<U>(a) + bits<U>(b)));
+  }
+};
+struct Product {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    if constexpr (kIsFloat<T>) return a * b;
+    using U = Pack<Unsigned<T>, N>;
+    return bits<Pack<T, N>>(static_cast<U>(bits<U>(a) * bits<U>(b)));
+  }
+};
+// IEEE 754-2019 minimum and maximum: NaN wins, -0 < +0. So they commute and associate, and every
+// algorithm has the same result. Both selections keep an operand where the two are equal or
+// unordered: OR then makes -0 of two zeros and keeps a NaN a NaN; elsewhere both are the same.
+struct Min {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    using P = Pack<T, N>;
+    const P one = b < a ? b : a;
+    if constexpr (!kIsFloat<T>) return one;
+    using U = Pack<Unsigned<T>, N>;
+    const P other = a < b ? a : b;
+    return bits<P>(static_cast<U>(bits<U>(one) | bits<U>(other)));
+  }
+};
+struct Max {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    using P = Pack<T, N>;
+    const P one = a < b ? b : a;
+    if constexpr (!kIsFloat<T>) return one;
+    // The same with the signs turned round: zeros give +0.
+    using U = Pack<Unsigned<T>, N>;
+    constexpr Unsigned<T> kSign = Unsigned<T>{1} << (sizeof(T) * 8 - 1);
+    const P other = b < a ? a : b;
+    return bits<P>(static_cast<U>(((bits<U>(one) ^ kSign) | (bits<U>(other) ^ kSign)) ^ kSign));
+  }
+};
+
+// value / divisor, integers towards zero. Up to 32 bits a double's quotient is exact enough: with
+// |value| < 2^32 and divisor d the quotient is an integer or at least 1/d away from the next one,
+// and its rounding error is below 2^-20 / d.
+template <typename T, int N>
+TUTTI_INLINE Pack<T, N> divide(Pack<T, N> value, std::uint32_t divisor) {
+  if constexpr (kIsFloat<T>) {
+    return value / static_cast<T>(divisor);
+  } else {
+    T elements[N];
+    __builtin_memcpy(elements, &value, sizeof(elements));
+    for (int i = 0; i < N; ++i) {
+      if constexpr (sizeof(T) <= 4)
+        elements[i] = static_cast<T>(static_cast<double>(elements[i]) / divisor);
+      else
+        elements[i] = elements[i] / static_cast<T>(divisor);
+    }
+    return load_pack<Pack<T, N>>(elements);
+  }
+}
+
+// ---- the loop -----------------------------------------------------------------------------------
+
+// The arguments as local values: stores to destinations cannot be thought to change them.
+struct Work {
+  const void* const* sources;
+  void* const* destinations;
+  std::uint32_t source_count;
+  std::uint32_t destination_count;
+  std::uint64_t elements;
+  std::uint64_t stream_mask;
+  std::uint32_t average_over;
+};
+
+// One loop over the elements. K, M: counts known to the compiler, with the pointers in registers.
+// K = M = 0: any counts, and division and streaming as the work says.
+template <typename Type, typename Op, int K, int M>
+struct Loop {
+  using Storage = typename Type::Storage;
+  using Accumulator = typename Type::Accumulator;
+  static constexpr bool kGeneral = K == 0;
+  static constexpr unsigned kLanes = kVectorBytes / sizeof(Accumulator);
+  static constexpr std::size_t kPackBytes = kLanes * sizeof(Storage);
+
+  Work work;
+  const std::byte* sources[kGeneral ? 1 : K];
+  std::byte* destinations[kGeneral ? 1 : M];
+
+  explicit Loop(const Work& of) : work(of) {
+    if constexpr (!kGeneral) {
+      for (int k = 0; k < K; ++k) sources[k] = static_cast<const std::byte*>(of.sources[k]);
+      for (int m = 0; m < M; ++m) destinations[m] = static_cast<std::byte*>(of.destinations[m]);
+    }
+  }
+
+  TUTTI_INLINE const std::byte* source(std::uint32_t k) const {
+    if constexpr (kGeneral)
+      return static_cast<const std::byte*>(work.sources[k]);
+    else
+      return sources[k];
+  }
+  TUTTI_INLINE std::byte* destination(std::uint32_t m) const {
+    if constexpr (kGeneral)
+      return static_cast<std::byte*>(work.destinations[m]);
+    else
+      return destinations[m];
+  }
+
+  // U packs of N elements from byte `at` on.
+  template <int N, int U>
+  TUTTI_INLINE void step(std::size_t at) const {
+    using Stored = Pack<Storage, N>;
+    using Value = Pack<Accumulator, N>;
+    const std::uint32_t source_count = kGeneral ? work.source_count : K;
+    const std::uint32_t destination_count = kGeneral ? work.destination_count : M;
+    Value value[U];
+    load<N, U>(source(0) + at, value);
+    for (std::uint32_t k = 1; k < source_count; ++k) {
+      Value next[U];
+      load<N, U>(source(k) + at, next);
+#pragma GCC unroll 8
+      for (int u = 0; u < U; ++u) value[u] = Op::template apply<Accumulator, N>(value[u], next[u]);
+    }
+    if constexpr (kGeneral) {
+      if (work.average_over > 1)
+        for (int u = 0; u < U; ++u) value[u] = divide<Accumulator, N>(value[u], work.average_over);
+    }
+    Stored stored[U];
+#pragma GCC unroll 8
+    for (int u = 0; u < U; ++u) stored[u] = Type::template narrow<N>(value[u]);
+    for (std::uint32_t m = 0; m < destination_count; ++m) {
+      std::byte* to = destination(m) + at;
+      // Only whole packs are streamed: single elements come before and after the aligned part.
+      const bool streams = kGeneral && N > 1 && m < 64 && (work.stream_mask >> m & 1) != 0;
+#pragma GCC unroll 8
+      for (int u = 0; u < U; ++u, to += sizeof(Stored)) {
+        if (streams)
+          stream_pack(to, stored[u]);
+        else
+          store_pack(to, stored[u]);
+      }
+    }
+  }
+
+  template <int N, int U>
+  static TUTTI_INLINE void load(const std::byte* from, Pack<Accumulator, N>* value) {
+#pragma GCC unroll 8
+    for (int u = 0; u < U; ++u, from += sizeof(Pack<Storage, N>))
+      value[u] = Type::template widen<N>(load_pack<Pack<Storage, N>>(from));
+  }
+
+  // Elements before the first one at which a streamed destination is aligned; drops from the mask
+  // the destinations that are not aligned there.
+  std::uint64_t align() {
+    std::uint64_t head = 0, mask = 0;
+    for (std::uint32_t m = 0; m < work.destination_count && m < 64; ++m) {
+      if ((work.stream_mask >> m & 1) == 0) continue;
+      const auto address = reinterpret_cast<std::uintptr_t>(work.destinations[m]);
+      if (mask == 0) head = (0 - address) % kCacheLineBytes / sizeof(Storage);
+      if ((address + head * sizeof(Storage)) % kCacheLineBytes == 0) mask |= std::uint64_t{1} << m;
+    }
+    work.stream_mask = mask;
+    return head < work.elements ? head : work.elements;
+  }
+
+  void run() {
+    const std::size_t end = work.elements * sizeof(Storage);
+    std::size_t at = 0;
+    if (kGeneral && work.stream_mask != 0) {
+      const std::size_t head = align() * sizeof(Storage);
+      for (; at < head; at += sizeof(Storage)) step<1, 1>(at);
+    }
+    for (; at + kUnroll * kPackBytes <= end; at += kUnroll * kPackBytes) step<kLanes, kUnroll>(at);
+    for (; at + kPackBytes <= end; at += kPackBytes) step<kLanes, 1>(at);
+    for (; at < end; at += sizeof(Storage)) step<1, 1>(at);
+    if (kGeneral && work.stream_mask != 0) stream_fence();
+  }
+};
+
+// ---- copy: one source, nothing to compute
+// ---------------------------------------------------------
+
+// Several destinations are written block by block, so that the source is read from L1 but once.
+constexpr std::size_t kCopyBlockBytes = 4096;
+
+void stream_bytes(std::byte* to, const std::byte* from, std::size_t count) {
+  using Line = Pack<std::uint8_t, kVectorBytes>;
+  const std::size_t before = (0 - reinterpret_cast<std::uintptr_t>(to)) % kCacheLineBytes;
+  const std::size_t head = before < count ? before : count;
+  __builtin_memcpy(to, from, head);
+  std::size_t at = head;
+  for (; at + 4 * kVectorBytes <= count; at += 4 * kVectorBytes) {
+    Line line[4];
+#pragma GCC unroll 4
+    for (unsigned u = 0; u < 4; ++u) line[u] = load_pack<Line>(from + at + u * kVectorBytes);
+#pragma GCC unroll 4
+    for (unsigned u = 0; u < 4; ++u) stream_pack(to + at + u * kVectorBytes, line[u]);
+  }
+  __builtin_memcpy(to + at, from + at, count - at);
+}
+
+void copy(const Work& work, std::size_t element_bytes) {
+  const auto* from = static_cast<const std::byte*>(work.sources[0]);
+  const std::size_t total_bytes = work.elements * element_bytes;
+  const std::size_t block_bytes = work.destination_count == 1 ? total_bytes : kCopyBlockBytes;
+  for (std::size_t at = 0; at < total_bytes; at += block_bytes) {
+    const std::size_t left = total_bytes - at;
+    const std::size_t count = left < block_bytes ? left : block_bytes;
+    for (std::uint32_t m = 0; m < work.destination_count; ++m) {
+      auto* to = static_cast<std::byte*>(work.destinations[m]);
+      if (to == from) continue;
+      if (m < 64 && (work.stream_mask >> m & 1) != 0)
+        stream_bytes(to + at, from + at, count);
+      else
+        __builtin_memcpy(to + at, from + at, count);
+    }
+  }
+  if (work.stream_mask != 0) stream_fence();
+}
+
+// ---- the table
+// ------------------------------------------------------------------------------------
+
+template <typename Type, typename Op>
+void reduce_copy(const ReduceCopyArgs& args) {
+  const Work work{args.sources,  args.destinations,     args.source_count, args.destination_count,
+                  args.elements, args.nontemporal_mask, args.average_over};
+  if (work.source_count == 1 && work.average_over <= 1)
+    return copy(work, sizeof(typename Type::Storage));
+  const bool plain = work.average_over <= 1 && work.stream_mask == 0;
+  const std::uint32_t k = plain ? work.source_count : 0, m = work.destination_count;
+  if (k == 2 && m == 1) return Loop<Type, Op, 2, 1>(work).run();
+  if (k == 2 && m == 2) return Loop<Type, Op, 2, 2>(work).run();
+  if (k == 3 && m == 1) return Loop<Type, Op, 3, 1>(work).run();
+  if (k == 3 && m == 2) return Loop<Type, Op, 3, 2>(work).run();
+  Loop<Type, Op, 0, 0>(work).run();
+}
+
+template <typename Type>
+ReduceCopyFn of_op(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return reduce_copy<Type, Sum>;
+    case ReduceOp::kProd:
+      return reduce_copy<Type, Product>;
+    case ReduceOp::kMax:
+      return reduce_copy<Type, Max>;
+    case ReduceOp::kMin:
+      return reduce_copy<Type, Min>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ReduceCopyFn TUTTI_KERNEL_LOOKUP(DataType type, ReduceOp op) {
+  switch (type) {
+    case DataType::kInt8:
+      return of_op<IntegerType<std::int8_t>>(op);
+    case DataType::kUint8:
+      return of_op<IntegerType<std::uint8_t>>(op);
+    case DataType::kInt32:
+      return of_op<IntegerType<std::int32_t>>(op);
+    case DataType::kUint32:
+      return of_op<IntegerType<std::uint32_t>>(op);
+    case DataType::kInt64:
+      return of_op<IntegerType<std::int64_t>>(op);
+    case DataType::kUint64:
+      return of_op<IntegerType<std::uint64_t>>(op);
+    case DataType::kFloat16:
+      return of_op<HalfType>(op);
+    case DataType::kFloat32:
+      return of_op<FloatType<float>>(op);
+    case DataType::kFloat64:
+      return of_op<FloatType<double>>(op);
+    case DataType::kBfloat16:
+      return of_op<Bfloat16Type>(op);
+    case DataType::kFloat8e4m3:
+    case DataType::kFloat8e5m2:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace tutti::kernels

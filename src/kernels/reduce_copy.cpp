@@ -1,0 +1,62 @@
+// Chooses the kernels for this machine, once. Knows which instruction sets exist, not what a kernel
+// does.
+#include "kernels/reduce_copy.hpp"
+
+#include <array>
+
+#include "base/config.hpp"
+#include "kernels/kernel_tables.hpp"
+
+namespace tutti {
+namespace {
+
+struct Isa {
+  IsaChoice choice;
+  bool (*runs_here)();
+  kernels::LookupFn lookup;
+};
+
+// Widest first; the last one runs everywhere.
+constexpr Isa kIsas[] = {
+#ifdef TUTTI_KERNELS_X86
+    {IsaChoice::kAvx512,
+     [] {
+       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+     },
+     kernels::lookup_avx512},
+    {IsaChoice::kAvx2,
+     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); },
+     kernels::lookup_avx2},
+#endif
+    {IsaChoice::kScalar, [] { return true; }, kernels::lookup_scalar},
+};
+
+// A bad environment is reported by whoever starts a communicator; here it means auto.
+const Isa& chosen_isa() {
+  static const Isa& chosen = []() -> const Isa& {
+    const Result<Config>& config = process_config();
+    const IsaChoice limit = config ? config->isa : IsaChoice::kAuto;
+    for (const Isa& isa : kIsas)
+      if (isa.choice >= limit && isa.runs_here()) return isa;
+    return kIsas[std::size(kIsas) - 1];
+  }();
+  return chosen;
+}
+
+}  // namespace
+
+ReduceCopyFn reduce_copy_kernel(DataType type, ReduceOp op) {
+  return chosen_isa().lookup(type, op);
+}
+
+std::string_view kernel_isa() { return name_of(chosen_isa().choice); }
+
+ReduceCopyFn reduce_copy_kernel_for(std::string_view isa_name, DataType type, ReduceOp op) {
+  for (const Isa& isa : kIsas)
+    if (name_of(isa.choice) == isa_name) return isa.runs_here() ? isa.lookup(type, op) : nullptr;
+  return nullptr;
+}
+
+}  // namespace tutti

@@ -1,0 +1,95 @@
+// Every 16-bit float there is goes through the kernels' conversions, on every instruction set of
+// this machine: round trips, and roundings of sums and quotients.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/reduce_copy.hpp"
+#include "tests/kernels/reference.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kPatterns = 65536;
+
+std::vector<std::uint16_t> all_patterns() {
+  std::vector<std::uint16_t> patterns(kPatterns);
+  for (std::size_t i = 0; i < kPatterns; ++i) patterns[i] = static_cast<std::uint16_t>(i);
+  return patterns;
+}
+
+class Conversion : public testing::TestWithParam<std::tuple<DataType, const char*>> {
+ protected:
+  void SetUp() override {
+    kernel_ = reduce_copy_kernel_for(isa_, type_, ReduceOp::kSum);
+    if (kernel_ == nullptr) GTEST_SKIP() << "this machine has no " << isa_;
+  }
+
+  // Every pattern plus `addend`, divided by average_over, against the reference.
+  void check(std::uint16_t addend, std::uint32_t average_over) {
+    const std::vector<std::uint16_t> patterns = all_patterns();
+    const std::vector<std::uint16_t> addends(kPatterns, addend);
+    std::vector<std::uint16_t> got(kPatterns);
+    const std::array<const void*, 2> sources{patterns.data(), addends.data()};
+    void* destination = got.data();
+    ReduceCopyArgs args;
+    args.sources = sources.data();
+    args.source_count = 2;
+    args.destinations = &destination;
+    args.destination_count = 1;
+    args.elements = kPatterns;
+    args.average_over = average_over;
+    kernel_(args);
+    int wrong = 0;
+    for (std::size_t i = 0; i < kPatterns && wrong < 5; ++i) {
+      const std::array<std::uint64_t, 2> elements{i, addend};
+      const std::uint64_t want = reference::reduce(type_, ReduceOp::kSum, elements, average_over);
+      if (got[i] == want) continue;
+      ++wrong;
+      ADD_FAILURE() << std::hex << i << " + " << addend << ", average over " << std::dec
+                    << average_over << std::hex << ": got " << got[i] << " want " << want;
+    }
+  }
+
+  DataType type_ = std::get<0>(GetParam());
+  std::string isa_ = std::get<1>(GetParam());
+  ReduceCopyFn kernel_ = nullptr;
+};
+
+// x + (-0) is x, for zeros too.
+TEST_P(Conversion, EveryValueRoundTrips) {
+  constexpr std::uint16_t kMinusZero = 0x8000;
+  check(kMinusZero, 0);
+  for (std::size_t i = 0; i < kPatterns; ++i) {  // the reference's conversions are each other's
+    const double value = reference::decode(type_, i);
+    if (value == value) {
+      ASSERT_EQ(reference::encode(type_, value), i);
+    }
+  }
+}
+
+TEST_P(Conversion, EverySumIsRoundedToNearestEven) {
+  const unsigned seed = 20250711;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int i = 0; i < 6; ++i) check(static_cast<std::uint16_t>(random()), 0);
+}
+
+TEST_P(Conversion, EveryQuotientIsRoundedOnce) {
+  for (const std::uint32_t divisor : {3u, 7u, 1024u}) check(0x8000, divisor);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Conversion,
+                         testing::Combine(testing::Values(DataType::kFloat16, DataType::kBfloat16),
+                                          testing::Values("avx512", "avx2", "scalar")),
+                         [](const auto& tested) {
+                           return std::string(name_of(std::get<0>(tested.param))) + "_" +
+                                  std::get<1>(tested.param);
+                         });
+
+}  // namespace
+}  // namespace tutti
