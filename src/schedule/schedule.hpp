@@ -83,10 +83,12 @@ struct Lane {
   std::string name;           // "up", "ring", ...: for people
   std::uint32_t replica = 0;  // runs the slices congruent to replica mod shape.replicas
   std::vector<Step> steps;
+  bool operator==(const Lane&) const = default;
 };
 
 struct RankProgram {
   std::vector<Lane> lanes;
+  bool operator==(const RankProgram&) const = default;
 };
 
 // What all ranks know alike of a schedule.
@@ -97,17 +99,21 @@ struct ScheduleShape {
   Rank root = 0;
   std::uint32_t chunks = 1;
   std::uint32_t scratch_chunks = 0;    // rooms per rank, per replica and version
-  std::uint32_t scratch_versions = 1;  // slice s uses version s mod scratch_versions
+  std::uint32_t scratch_versions = 1;  // a replica's n-th slice uses version n mod it
   std::uint32_t replicas = 1;
-  std::uint32_t tags = 1;         // per replica; replica j uses [j*tags, (j+1)*tags)
+  std::uint32_t tags = 1;          // per replica; replica j uses [j*tags, (j+1)*tags)
   std::uint32_t max_incoming = 0;  // most connections (peer, tag) into any one rank, all replicas
   // Most connections from one rank to one other, all replicas.
   std::uint32_t max_per_pair = 1;
+  // Most chunks in one message. With the counts above it lays out memory alike on all ranks.
+  std::uint32_t max_message_chunks = 1;
+  bool operator==(const ScheduleShape&) const = default;
 };
 
 struct Schedule {
   ScheduleShape shape;
   std::vector<RankProgram> ranks;  // shape.ranks of them
+  bool operator==(const Schedule&) const = default;
 };
 
 // What a generator is asked for.

@@ -1,0 +1,61 @@
+// What can be said of one step, or of the shape, without looking at any other: operand kinds,
+// peers, tags, spans and their agreement, overlap within the step.
+#pragma once
+
+#include <vector>
+
+#include "schedule/verify/rules.hpp"
+
+namespace tutti::proof {
+
+// Bounds of the verifier itself, so that a schedule from a file cannot exhaust memory.
+inline constexpr std::uint64_t kMaxLocations = std::uint64_t{1} << 28;  // ranks * (chunks + rooms)
+inline constexpr std::uint64_t kMaxSteps = std::uint64_t{1} << 28;
+inline constexpr std::uint32_t kMaxVersions = 64;
+
+[[nodiscard]] Status check_shape(const Schedule& schedule);
+
+// The location that chunk k of a local or remote operand names within its owner: input and output
+// share [0, chunks), so that in place is covered; scratch rooms of the replica follow.
+[[nodiscard]] std::uint32_t location_of(const ScheduleShape& shape, std::uint32_t replica,
+                                        const Operand& operand, std::uint32_t k);
+
+[[nodiscard]] inline bool is_message(const Operand& operand) {
+  return operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;
+}
+// Whether the operand's chunks are the user's (their sizes come from the cut).
+[[nodiscard]] inline bool is_logical(const Operand& operand) {
+  return is_message(operand) || operand.buffer != BufferKind::kScratch;
+}
+
+// Checks steps one by one; keeps its working memory between them.
+class StepChecker {
+ public:
+  explicit StepChecker(const Schedule& schedule) : schedule_(schedule) {}
+  [[nodiscard]] Status check(const Site& site, const Lane& lane, const Step& step);
+
+ private:
+  struct Touch {
+    Rank owner;
+    std::uint32_t location;
+    std::uint32_t position;
+    bool write;
+  };
+
+  [[nodiscard]] Status check_operand(const Lane& lane, const Operand& operand, bool destination);
+  [[nodiscard]] Status check_span(const Lane& lane, const Operand& operand);
+  [[nodiscard]] Status check_agreement(const Step& step);
+  [[nodiscard]] Status check_connections(const Step& step);
+  [[nodiscard]] Status check_overlap(const Lane& lane, const Step& step);
+  void touch(const Lane& lane, const Operand& operand, bool write);
+  [[nodiscard]] tl::unexpected<Error> fall_here(Rule rule, std::string_view text) const {
+    return fall(rule, schedule_, site_, text);
+  }
+
+  const Schedule& schedule_;
+  Site site_;
+  std::vector<Touch> touches_;
+  std::vector<std::pair<Rank, Tag>> connections_;
+};
+
+}  // namespace tutti::proof

@@ -1,0 +1,208 @@
+// The mutation campaign: the verifier judged by an executor that shares no code with it.
+//
+// Each schedule is changed in one place at a time. The verifier kills a mutant or accepts it. An
+// accepted one must survive a thousand random interleavings at its minimal slots, so that whatever
+// the verifier lets pass is harmless; a kind of change that can never be harmless must be killed,
+// and its killed mutants must fail in the executor too, so that the executor is known to see.
+#include "mutation.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <iostream>
+
+#include "algorithms/algorithm.hpp"
+#include "reference_executor.hpp"
+#include "schedule/passes.hpp"
+#include "schedule/verifier.hpp"
+#include "verifier_samples.hpp"
+
+namespace tutti::mutation {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kStepBudget = 300;  // a sanitizer makes each run several times as long
+constexpr std::size_t kAcceptedLimit = 1;
+constexpr int kUnmutatedInterleavings = 200;
+#else
+constexpr std::size_t kStepBudget = 2000;
+constexpr std::size_t kAcceptedLimit = 6;
+constexpr int kUnmutatedInterleavings = 1000;
+#endif
+constexpr std::uint64_t kSeed = 20240607;
+constexpr int kInterleavings = 1000;       // of each accepted mutant
+constexpr int kKilledInterleavings = 50;   // of each sampled killed mutant, until one fails
+constexpr std::size_t kKilledSamples = 6;  // a kind
+constexpr std::size_t kPairs = kKinds;     // row of the tallies: two mutations at once
+
+struct Case {
+  std::string_view algorithm;
+  std::int32_t ranks;
+  std::uint32_t replicas;
+};
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_p{}_w{}", info.param.algorithm, info.param.ranks, info.param.replicas);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const std::string_view algorithm : {"ring", "one_shot", "tree", "staged", "peer_read"})
+    for (const std::int32_t ranks : {2, 3, 4, 5, 6, 7, 8, 9, 16})
+      for (const std::uint32_t replicas : {1U, 2U})
+        if (ranks < 6 || find_algorithm(algorithm) != nullptr)
+          cases.push_back({algorithm, ranks, replicas});
+  return cases;
+}
+
+Schedule make(const Case& c) {
+  if (c.algorithm == "staged") return replicate(samples::staged(c.ranks, 2), c.replicas);
+  if (c.algorithm == "peer_read") return replicate(samples::peer_read(c.ranks), c.replicas);
+  return replicate(*build_schedule(*find_algorithm(c.algorithm), {.ranks = c.ranks}), c.replicas);
+}
+
+std::size_t steps_of(const Schedule& schedule) {
+  std::size_t steps = 0;
+  for (const RankProgram& program : schedule.ranks)
+    for (const Lane& lane : program.lanes) steps += lane.steps.size();
+  return steps;
+}
+
+struct Tally {
+  std::size_t mutants = 0;
+  std::size_t killed = 0;
+  std::size_t accepted = 0;
+  std::size_t harmful = 0;         // accepted, and failed in the executor
+  std::size_t killed_sampled = 0;  // killed, and run nevertheless
+  std::size_t killed_failed = 0;   // of those, failed
+
+  void add(const Tally& other) {
+    mutants += other.mutants;
+    killed += other.killed;
+    accepted += other.accepted;
+    harmful += other.harmful;
+    killed_sampled += other.killed_sampled;
+    killed_failed += other.killed_failed;
+  }
+};
+using Tallies = std::array<Tally, kKinds + 1>;
+
+void print(const std::string& title, const Tallies& tallies) {
+  std::cout << fmt::format("{} (seed {}, {} interleavings of each accepted mutant)\n", title, kSeed,
+                           kInterleavings);
+  std::cout << fmt::format("{:<28}{:>9}{:>9}{:>9}{:>9}{:>10}\n", "kind", "mutants", "killed",
+                           "accepted", "harmful", "seen*");
+  for (std::size_t k = 0; k < tallies.size(); ++k) {
+    const Tally& t = tallies[k];
+    if (t.mutants == 0) continue;
+    const std::string_view kind = k == kPairs ? "two of these at once" : kTraits[k].name;
+    std::cout << fmt::format("{:<28}{:>9}{:>9}{:>9}{:>9}{:>10}\n", kind, t.mutants, t.killed,
+                             t.accepted, t.harmful,
+                             fmt::format("{}/{}", t.killed_failed, t.killed_sampled));
+  }
+  std::cout << "* killed mutants that failed in the executor, of those sampled\n";
+}
+
+// What the executor says in up to `runs` interleavings.
+std::optional<std::string> first_failure(const Schedule& schedule, std::uint32_t slots, int runs,
+                                         reference::Random& seeds) {
+  reference::ReferenceExecutor executor(schedule);
+  for (int i = 0; i < runs; ++i) {
+    const std::uint64_t seed = seeds.next();
+    if (auto failure = executor.run(slots, seed))
+      return fmt::format("{} (interleaving seed {})", *failure, seed);
+  }
+  return std::nullopt;
+}
+
+// The mutations of a kind, shuffled and cut to what the case may cost.
+std::vector<Mutation> sample(const Schedule& schedule, Kind kind, reference::Random& random) {
+  std::vector<Mutation> all = mutations_of(schedule, kind);
+  for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
+  const std::size_t most = std::max<std::size_t>(3, kStepBudget / steps_of(schedule));
+  if (all.size() > most) all.resize(most);
+  return all;
+}
+
+// One mutation of a kind drawn first, so that rare kinds come as often as others.
+Mutation any_mutation(const Schedule& schedule, reference::Random& random) {
+  for (;;) {
+    const auto all = mutations_of(schedule, static_cast<Kind>(random.below(kKinds)));
+    if (!all.empty()) return all[random.below(all.size())];
+  }
+}
+
+class MutationTest : public testing::TestWithParam<Case> {
+ protected:
+  static void TearDownTestSuite() { print("all schedules of this process", totals_); }
+
+  void try_mutant(const Schedule& mutant, const std::string& what, bool fatal, Tally& tally) {
+    const Result<Proof> proof = verify(mutant);
+    ++tally.mutants;
+    if (proof) {
+      ++tally.accepted;
+      const auto failure = first_failure(mutant, proof->minimal_slots, kInterleavings, seeds_);
+      if (failure) ++tally.harmful;
+      EXPECT_FALSE(failure) << what << "\naccepted, but: " << failure.value_or("");
+      EXPECT_FALSE(fatal) << what << "\naccepted, though it cannot be right";
+      return;
+    }
+    ++tally.killed;
+    EXPECT_EQ(proof.error().code, Code::kInvalidUsage) << proof.error().message;
+    if (tally.killed_sampled == kKilledSamples) return;
+    ++tally.killed_sampled;
+    const auto failure = first_failure(mutant, 2, kKilledInterleavings, seeds_);
+    if (failure) ++tally.killed_failed;
+    EXPECT_TRUE(failure || !fatal) << what << "\nnever failed, but: " << proof.error().message;
+  }
+
+  // Until the accepted ones, which cost the most, have reached their limit.
+  void try_kind(const Schedule& schedule, Kind kind, Tally& tally) {
+    for (const Mutation& mutation : sample(schedule, kind, seeds_)) {
+      if (tally.accepted == kAcceptedLimit) return;
+      const Schedule mutant = apply(schedule, mutation);
+      if (mutant == schedule) continue;
+      try_mutant(mutant, describe(mutation), is_fatal(schedule, mutation), tally);
+    }
+  }
+
+  void try_pairs(const Schedule& schedule, Tally& tally) {
+    const std::size_t pairs = std::max<std::size_t>(20, kStepBudget / steps_of(schedule));
+    for (std::size_t i = 0; i < pairs && tally.accepted < kAcceptedLimit; ++i) {
+      const auto first = any_mutation(schedule, seeds_);
+      const Schedule once = apply(schedule, first);
+      const auto second = any_mutation(once, seeds_);
+      const Schedule twice = apply(once, second);
+      if (twice == schedule) continue;
+      try_mutant(twice, describe(first) + "; then " + describe(second), false, tally);
+    }
+  }
+
+  static inline Tallies totals_;
+  reference::Random seeds_{kSeed};
+};
+
+TEST_P(MutationTest, AcceptedMutantsAreHarmless) {
+  const Schedule schedule = make(GetParam());
+  Tallies tallies;
+  for (int k = 0; k < kKinds; ++k)
+    try_kind(schedule, static_cast<Kind>(k), tallies[static_cast<std::size_t>(k)]);
+  try_pairs(schedule, tallies[kPairs]);
+  print(name_of({GetParam(), 0}), tallies);
+  for (std::size_t k = 0; k < tallies.size(); ++k) totals_[k].add(tallies[k]);
+}
+
+TEST_P(MutationTest, UnmutatedSchedulesPass) {
+  const Schedule schedule = make(GetParam());
+  const Result<Proof> proof = verify(schedule);
+  ASSERT_TRUE(proof) << proof.error().message;
+  const auto failure =
+      first_failure(schedule, proof->minimal_slots, kUnmutatedInterleavings, seeds_);
+  EXPECT_FALSE(failure) << failure.value_or("") << "; seeds from " << kSeed;
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, MutationTest, testing::ValuesIn(all_cases()), name_of);
+
+}  // namespace
+}  // namespace tutti::mutation
