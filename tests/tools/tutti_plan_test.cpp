@@ -1,0 +1,193 @@
+// tutti-plan as its users run it: the built program, its exit status, what it prints where.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "algorithms/algorithm.hpp"
+#include "schedule/passes.hpp"
+#include "schedule/print.hpp"
+#include "schedule/unroll.hpp"
+#include "tools/tutti-plan/number_list.hpp"
+
+namespace tutti {
+namespace {
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+class TuttiPlan : public testing::Test {
+ protected:
+  TuttiPlan() {
+    std::string name = (std::filesystem::temp_directory_path() / "tutti-plan-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~TuttiPlan() override { std::filesystem::remove_all(folder_); }
+
+  // `arguments` as a shell would read them.
+  [[nodiscard]] Ran run(const std::string& arguments) const {
+    const std::string command = std::string(TUTTI_PLAN) + " " + arguments + " >" +
+                                (folder_ / "out").string() + " 2>" + (folder_ / "err").string();
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(folder_ / "out"),
+            contents(folder_ / "err")};
+  }
+
+  // Bad input: status 2, nothing on the output, one line that says `part`.
+  void expect_bad(const std::string& arguments, const std::string& part) const {
+    SCOPED_TRACE(arguments);
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+    EXPECT_NE(ran.err.find(part), std::string::npos) << ran.err;
+    EXPECT_EQ(ran.err.rfind("tutti-plan: ", 0), 0U) << ran.err;
+  }
+
+  std::filesystem::path folder_;
+};
+
+Schedule built(std::string_view name, std::int32_t ranks) {
+  return *build_schedule(*find_algorithm(name), {.ranks = ranks});
+}
+
+TEST_F(TuttiPlan, ListNamesEveryAlgorithmWithItsFormula) {
+  const Ran ran = run("list");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.err, "");
+  for (const Algorithm* algorithm : all_algorithms()) {
+    EXPECT_NE(ran.out.find(fmt::format("\n{} ", algorithm->name)), std::string::npos);
+    EXPECT_NE(ran.out.find(algorithm->summary), std::string::npos);
+    EXPECT_NE(ran.out.find(algorithm->source), std::string::npos);
+  }
+}
+
+TEST_F(TuttiPlan, ShowPrintsTheScheduleInThreeForms) {
+  const Schedule tree = built("tree", 6);
+  EXPECT_EQ(run("show tree --ranks 6").out, to_text(tree));
+  EXPECT_EQ(run("show tree --ranks 6 --format json").out, to_json(tree));
+  EXPECT_EQ(run("show tree --ranks 6 --format svg").out, to_svg(tree));
+}
+
+TEST_F(TuttiPlan, ShowAppliesReplicasAndSlices) {
+  const Schedule ring = replicate(built("ring", 3), 2);
+  EXPECT_EQ(run("show ring --ranks 3 --replicas 2").out, to_text(ring));
+  EXPECT_EQ(run("show ring --ranks 3 --replicas 2 --slices 4").out, to_text(*unroll(ring, 4)));
+  EXPECT_EQ(run("show ring --ranks 3 --replicas 2 --rank 1").out,
+            to_text(ring.shape, 1, ring.ranks[1]));
+}
+
+TEST_F(TuttiPlan, ShowsOneRankOfVeryMany) {
+  const Ran ran = run("show tree --ranks 1000000 --rank 500000");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_NE(ran.out.find("\nr500000.up0.0: "), std::string::npos) << ran.out;
+}
+
+TEST_F(TuttiPlan, DrawWritesItsFile) {
+  const std::string file = (folder_ / "ring.svg").string();
+  const Ran ran = run("draw ring --ranks 4 --slices 2 -o " + file);
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out + ran.err, "");
+  EXPECT_EQ(contents(file), to_svg(*unroll(built("ring", 4), 2)));
+  EXPECT_EQ(run("draw ring --ranks 4").out, to_svg(built("ring", 4)));
+}
+
+TEST_F(TuttiPlan, VerifyProvesEverythingAndCounts) {
+  const Ran ran = run("verify --all --ranks 1-5,9 --replicas 1,2 --slices 1,3");
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  const std::size_t cases = all_algorithms().size() * 6 * 2 * 2;
+  EXPECT_EQ(static_cast<std::size_t>(std::count(ran.out.begin(), ran.out.end(), '\n')), cases + 2);
+  const std::string last = fmt::format("# {} proved, 0 fell\n", cases);
+  ASSERT_GE(ran.out.size(), last.size());
+  EXPECT_EQ(ran.out.substr(ran.out.size() - last.size()), last);
+}
+
+TEST_F(TuttiPlan, VerifyReadsAFileAndExitsOneIfItFalls) {
+  Schedule schedule = replicate(built("ring", 4), 2);
+  const std::string file = (folder_ / "ring.json").string();
+  std::ofstream(file) << to_json(schedule);
+  Ran ran = run("verify --file " + file);
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("# 1 proved, 0 fell"), std::string::npos);
+
+  schedule.ranks[1].lanes[0].steps[2].sources.pop_back();  // loses a contribution
+  std::ofstream(file) << to_json(schedule);
+  ran = run("verify --file " + file);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.out.find("FELL: "), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("# 0 proved, 1 fell"), std::string::npos);
+}
+
+TEST_F(TuttiPlan, VerifyFallsWithTooFewSlots) {
+  const Ran ran = run("verify ring --ranks 4 --slots 1");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.out.find("FELL: "), std::string::npos);
+}
+
+TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
+  expect_bad("", "subcommand");
+  expect_bad("prove", "unknown command 'prove'; there are list, show, verify, draw");
+  expect_bad("show", "algorithm");
+  expect_bad("show ring", "--ranks");
+  expect_bad("show rung --ranks 4", "unknown algorithm 'rung'; there are ring, one_shot, tree");
+  expect_bad("show ring --ranks 0", "--ranks");
+  expect_bad("show ring --ranks -3", "--ranks");
+  expect_bad("show ring --ranks four", "--ranks");
+  expect_bad("show ring --ranks 4 --rank 4", "--rank 4 is not one of 4 ranks");
+  expect_bad("show ring --ranks 4 --rank 1 --format svg", "--rank goes with");
+  expect_bad("show ring --ranks 4 --format xml", "none of text, json, svg");
+  expect_bad("show ring --ranks 1000000", "--rank");
+  expect_bad("show ring --ranks 4 --colour", "--colour");
+  expect_bad("draw ring --ranks 200", "steps are over");
+  expect_bad("draw ring --ranks 4 -o /nonexistent/folder/x.svg", "/nonexistent/folder/x.svg");
+  expect_bad("verify --ranks 4", "needs an algorithm, --all or --file");
+  expect_bad("verify ring", "needs --ranks");
+  expect_bad("verify rung --ranks 4", "there are ring, one_shot, tree");
+  expect_bad("verify ring --all --ranks 4", "excludes");
+  expect_bad("verify ring --ranks 4-2", "'4-2' is not a number or range");
+  expect_bad("verify ring --ranks 1,,2", "''");
+  expect_bad("verify ring --ranks 4 --slots 0", "--slots");
+  expect_bad("verify --file /nonexistent.json", "/nonexistent.json");
+  const std::string file = (folder_ / "bad.json").string();
+  std::ofstream(file) << "{";
+  expect_bad("verify --file " + file, "syntax error at byte");
+  std::ofstream(file, std::ios::trunc) << "";
+  expect_bad("verify --file " + file, "syntax error at byte");
+}
+
+TEST_F(TuttiPlan, HelpIsNoError) {
+  for (const char* arguments : {"--help", "verify --help", "show --help"}) {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_NE(ran.out.find("tutti-plan"), std::string::npos) << ran.out;
+    EXPECT_EQ(ran.err, "");
+  }
+}
+
+TEST(NumberList, ReadsNumbersAndRangesInOrder) {
+  EXPECT_EQ(*parse_number_list("x", "3", 9), (std::vector<std::uint32_t>{3}));
+  EXPECT_EQ(*parse_number_list("x", "1-3,9,2", 9), (std::vector<std::uint32_t>{1, 2, 3, 9, 2}));
+  for (const char* bad : {"", ",", "1,", "0", "10", "1-10", "3-2", "-3", "1-", "1-2-3", "a", "1 ",
+                          "+1", "99999999999999999999", "1.5"})
+    EXPECT_FALSE(parse_number_list("x", bad, 9)) << bad;
+  EXPECT_FALSE(parse_number_list("x", "1-4294967295", 4294967295U));
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,206 @@
+#include "commands.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "algorithms/algorithm.hpp"
+#include "base/clock.hpp"
+#include "schedule/passes.hpp"
+#include "schedule/print.hpp"
+#include "schedule/unroll.hpp"
+#include "schedule/verifier.hpp"
+
+namespace tutti {
+namespace {
+
+// A picture beyond this is no longer looked at.
+constexpr std::size_t kMaxDrawnSteps = 50'000;
+
+Result<const Algorithm*> find(const std::string& name) {
+  if (const Algorithm* algorithm = find_algorithm(name)) return algorithm;
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("unknown algorithm '{}'; there are {}", name, known_algorithms()));
+}
+
+Status check_replicas(const ScheduleShape& shape, std::uint32_t replicas) {
+  constexpr std::uint64_t kTags = std::uint64_t{1} << (8 * sizeof(Tag));
+  if (std::uint64_t{shape.tags} * replicas <= kTags) return {};
+  return make_error(Code::kInvalidArgument, fmt::format("{} replicas of {} tags are over {} tags",
+                                                        replicas, shape.tags, kTags));
+}
+
+Result<Schedule> build(const std::string& name, std::uint32_t ranks, std::uint32_t replicas) {
+  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find(name));
+  if (ranks > kMaxWholeRanks)
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("{} ranks at once are over {}; show one with --rank", ranks, kMaxWholeRanks));
+  TUTTI_TRY_ASSIGN(Schedule schedule,
+                   build_schedule(*algorithm, {.ranks = static_cast<std::int32_t>(ranks)}));
+  TUTTI_TRY(check_replicas(schedule.shape, replicas));
+  return replicate(schedule, replicas);
+}
+
+std::size_t count_steps(const Schedule& schedule) {
+  std::size_t steps = 0;
+  for (const RankProgram& program : schedule.ranks)
+    for (const Lane& lane : program.lanes) steps += lane.steps.size();
+  return steps;
+}
+
+Status write(const std::string& text, const std::string& file, std::FILE* out) {
+  std::FILE* to = out;
+  if (!file.empty()) to = std::fopen(file.c_str(), "w");
+  if (to == nullptr)
+    return make_error(Code::kSystemError, fmt::format("{}: {}", file, std::strerror(errno)));
+  bool written = std::fwrite(text.data(), 1, text.size(), to) == text.size();
+  written = (file.empty() ? std::fflush(to) : std::fclose(to)) == 0 && written;
+  if (!written)
+    return make_error(
+        Code::kSystemError,
+        fmt::format("{}: {}", file.empty() ? "standard output" : file, std::strerror(errno)));
+  return {};
+}
+
+Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {
+  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find(options.algorithm));
+  if (options.format != Format::kText || options.slices > 1)
+    return make_error(Code::kInvalidArgument, "--rank goes with --format text and no --slices");
+  if (*options.rank >= options.ranks)
+    return make_error(Code::kInvalidArgument, fmt::format("--rank {} is not one of {} ranks",
+                                                          *options.rank, options.ranks));
+  const Problem problem{.ranks = static_cast<std::int32_t>(options.ranks)};
+  const ScheduleShape shape = algorithm->shape(problem);
+  TUTTI_TRY(check_replicas(shape, options.replicas));
+  const auto rank = static_cast<Rank>(*options.rank);
+  const RankProgram program =
+      replicate_program(shape, algorithm->program(problem, rank), options.replicas);
+  TUTTI_TRY(
+      write(to_text(replicate_shape(shape, options.replicas), rank, program), options.file, out));
+  return 0;
+}
+
+// Prints what was proved, a line a case, and counts.
+class CaseTable {
+ public:
+  explicit CaseTable(std::FILE* out) : out_(out) {
+    fmt::print(out_,
+               "{:<12}{:>6}{:>9}{:>7}{:>7}{:>7}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10}\n",
+               "# algorithm", "ranks", "replicas", "slices", "slots", "depth", "messages", "sent",
+               "reduced", "roundings", "rank-order", "canonical", "events", "ms");
+  }
+
+  // `slices` 0: any number.
+  void check(const Schedule& schedule, std::uint32_t replicas, std::uint32_t slices,
+             std::uint32_t slots) {
+    Result<Schedule> whole = slices > 1 ? unroll(schedule, slices) : schedule;
+    const std::int64_t start_ns = now_ns();
+    const Result<Proof> proof =
+        whole ? verify(*whole, {.slots = slots}) : tl::unexpected(whole.error());
+    const double ms = static_cast<double>(now_ns() - start_ns) / 1e6;
+    fmt::print(out_, "{:<12}{:>6}{:>9}{:>7}", schedule.shape.algorithm, schedule.shape.ranks,
+               replicas, slices == 0 ? "any" : fmt::format("{}", slices));
+    if (proof) {
+      ++proved_;
+      fmt::print(out_, "{:>7}{:>7}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10.3f}\n",
+                 proof->minimal_slots, proof->depth, proof->messages, proof->max_sent_chunks,
+                 proof->max_reduced_chunks, proof->max_roundings,
+                 proof->in_rank_order ? "yes" : "no", proof->canonical ? "yes" : "no",
+                 proof->events, ms);
+    } else {
+      ++fell_;
+      fmt::print(out_, "  FELL: {}\n", proof.error().message);
+    }
+    std::fflush(out_);
+  }
+
+  int finish() {
+    fmt::print(out_, "# {} proved, {} fell\n", proved_, fell_);
+    return fell_ == 0 ? 0 : 1;
+  }
+
+ private:
+  std::FILE* out_;
+  std::uint64_t proved_ = 0, fell_ = 0;
+};
+
+Result<Schedule> read_schedule(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  // An empty file sets failbit on the string stream; the reader below says what is wrong with it.
+  if (stream) text << stream.rdbuf();
+  if (!stream || stream.bad())
+    return make_error(Code::kSystemError, fmt::format("{}: cannot be read", file));
+  Result<Schedule> schedule = from_json(text.str());
+  if (!schedule) schedule.error().message = fmt::format("{}: {}", file, schedule.error().message);
+  return schedule;
+}
+
+}  // namespace
+
+std::string known_algorithms() {
+  std::string names;
+  for (const Algorithm* algorithm : all_algorithms())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm->name);
+  return names;
+}
+
+Result<int> list_algorithms(std::FILE* out) {
+  std::size_t name = 0, summary = 0;
+  for (const Algorithm* algorithm : all_algorithms()) {
+    name = std::max(name, algorithm->name.size());
+    summary = std::max(summary, algorithm->summary.size());
+  }
+  fmt::print(out, "{:<{}}  {:<{}}  {}\n", "# name", name, "summary (p ranks, n bytes)", summary,
+             "source");
+  for (const Algorithm* algorithm : all_algorithms())
+    fmt::print(out, "{:<{}}  {:<{}}  {}\n", algorithm->name, name, algorithm->summary, summary,
+               algorithm->source);
+  return 0;
+}
+
+Result<int> show(const ShowOptions& options, std::FILE* out) {
+  if (options.rank) return show_one_rank(options, out);
+  TUTTI_TRY_ASSIGN(Schedule schedule, build(options.algorithm, options.ranks, options.replicas));
+  if (options.slices > 1) {
+    TUTTI_TRY_ASSIGN(schedule, unroll(schedule, options.slices));
+  }
+  if (options.format == Format::kSvg && count_steps(schedule) > kMaxDrawnSteps)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{} steps are over the {} that a picture holds; fewer ranks or "
+                                  "slices, please",
+                                  count_steps(schedule), kMaxDrawnSteps));
+  const std::string text = options.format == Format::kText   ? to_text(schedule)
+                           : options.format == Format::kJson ? to_json(schedule)
+                                                             : to_svg(schedule);
+  TUTTI_TRY(write(text, options.file, out));
+  return 0;
+}
+
+Result<int> verify_cases(const VerifyCommandOptions& options, std::FILE* out) {
+  const std::vector<std::uint32_t> any{0};
+  const std::vector<std::uint32_t>& slices = options.slices.empty() ? any : options.slices;
+  if (!options.file.empty()) {
+    TUTTI_TRY_ASSIGN(const Schedule schedule, read_schedule(options.file));
+    CaseTable table(out);
+    for (const std::uint32_t s : slices)
+      table.check(schedule, schedule.shape.replicas, s, options.slots);
+    return table.finish();
+  }
+  // Bad input is said before the first of many proofs.
+  for (const std::string& name : options.algorithms) TUTTI_TRY(find(name));
+  CaseTable table(out);
+  for (const std::string& name : options.algorithms)
+    for (const std::uint32_t ranks : options.ranks)
+      for (const std::uint32_t replicas : options.replicas) {
+        TUTTI_TRY_ASSIGN(const Schedule schedule, build(name, ranks, replicas));
+        for (const std::uint32_t s : slices) table.check(schedule, replicas, s, options.slots);
+      }
+  return table.finish();
+}
+
+}  // namespace tutti
