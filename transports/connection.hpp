@@ -35,6 +35,7 @@ inline constexpr std::size_t kCellPayloadBytes = kCellBytes - kCellHeaderBytes;
 inline constexpr std::size_t kCellsPerPair = 16;  // 8 KiB per ordered pair
 inline constexpr std::size_t kSlotHeaderBytes = 64;
 inline constexpr std::uint32_t kMaxConnectionsPerPair = 8;
+inline constexpr std::uint32_t kMaxSlots = 64;  // per connection; also how far ahead a peer may be
 
 struct Cell {
   std::atomic<std::uint64_t> epoch;
@@ -68,9 +69,10 @@ static_assert(sizeof(ConnectionWords) == 128);
 
 // What an end remembers of a (peer, index, direction) across plans. Owned by the transport, one
 // object per end, address stable until close().
-struct ConnectionState {
+struct alignas(64) ConnectionState {
   std::uint64_t next = 0;  // messages sent (or consumed) so far, absolute
   std::uint64_t seen = 0;  // cached counter of the other end
+  bool corrupt = false;    // the other end wrote a counter that cannot be; sticky
 };
 
 // One end of a connection as one plan sees it.
@@ -79,12 +81,13 @@ struct Connection {
   std::uint32_t slots = 0;
   std::uint32_t cells_per_slot = 0;
   std::uint64_t slot_bytes = 0;
-  Cell* cells = nullptr;        // kFlagged: first cell
-  std::byte* arena = nullptr;   // kSlots: first slot
+  Cell* cells = nullptr;       // kFlagged: first cell
+  std::byte* arena = nullptr;  // kSlots: first slot
   ConnectionWords* words = nullptr;
   ConnectionState* state = nullptr;
   std::uint64_t operation = 0;      // set by begin_operation
   std::uint64_t first_message = 0;  // state->next at begin_operation
+  std::uint32_t slot = 0;           // state->next mod slots, from begin_operation on
 };
 
 // Where a message's payload lies: pieces of segment_bytes, segment_stride apart.
@@ -103,6 +106,7 @@ struct SlotView {
 //             SlotView recv_slot(const Connection&);
 //             std::uint64_t recv_signature(const Connection&);
 //             void release(Connection&);               // the slot is free again
+//   both:     bool is_corrupt(const Connection&);      // look where you wait, not per message
 
 // Epochs: unique for a cell over the communicator's life, because a cell belongs to one connection
 // within an operation and an operation's number never repeats. 2^40 operations of 2^24 messages.

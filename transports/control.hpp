@@ -37,7 +37,8 @@ struct Request {
   std::span<const std::byte> payload;
 };
 
-// The handler lends an fd (it stays the handler's; the service dups it into the reply by SCM_RIGHTS).
+// The handler lends an fd (it stays the handler's; the service dups it into the reply by
+// SCM_RIGHTS).
 struct HandlerReply {
   std::vector<std::byte> payload;
   int lent_fd = -1;

@@ -36,7 +36,8 @@ class Transport {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // Uniform over all ranks of the communicator. Any thread, never blocks.
   [[nodiscard]] virtual Capabilities capabilities() const = 0;
-  // True if this transport can carry messages between this rank and `peer`. Any thread, never blocks.
+  // True if this transport can carry messages between this rank and `peer`. Any thread, never
+  // blocks.
   [[nodiscard]] virtual bool reaches(const PeerInfo& peer) const = 0;
 
   // Makes this rank reachable: allocates its inbox and installs request handlers on the control
@@ -60,7 +61,8 @@ class Transport {
   // What `peer` published last. Acquire. Needs connect(peer) first. User thread, never blocks.
   [[nodiscard]] virtual std::uint64_t done_of(Rank peer) const = 0;
 
-  // Moves pending bytes; a no-op where connections are shared. User or progress thread, never blocks.
+  // Moves pending bytes; a no-op where connections are shared. User or progress thread, never
+  // blocks.
   [[nodiscard]] virtual Status progress() { return {}; }
   // Bytes of memory this rank's side holds resident-capable: segment plus mappings. Any thread.
   [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;

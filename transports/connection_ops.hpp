@@ -1,0 +1,220 @@
+// The life of an operation on a connection: the code of both ends, one source for every transport
+// that shares memory, and the very code that the interleaving checker runs.
+//
+//   begin_operation(c, operation);                      // both ends, empty or not
+//   if (can_send(c)) { write send_slot(c); commit(c, signature, bytes); }
+//   if (can_recv(c)) { recv_signature(c); read recv_slot(c); release(c); }
+//
+// Templates, because the checker instantiates them with instrumented atomics (ConnectionLike
+// below); everything else uses tutti::Connection. Invariants are those of connection.hpp. In
+// addition:
+// * A word that the other end writes is compared, never used as an index or a bound. One that no
+//   correct peer writes makes state->corrupt true for good; can_send and can_recv are then false.
+//   Callers look at is_corrupt() where they wait, not per message.
+// * A step that receives and sends should commit first and release last: stores leave a core in
+//   order, and the credit is never on the critical path.
+// * Every message gives its credit at once. The credit line travels only when the sender runs full
+//   (once in `slots` messages), so giving credits in batches would save no transfer.
+// One thread at a time per end. Nothing here waits, allocates or locks.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "transports/connection.hpp"
+
+namespace tutti {
+
+// What the operations need of a connection. `slot_header(c, slot)` and `payload_of(c, slot)` are
+// found next to the type; those of Connection stand below.
+template <typename C>
+concept ConnectionLike = requires(C& c, std::uint32_t slot) {
+  c.cells->epoch;
+  c.words->produced;
+  c.words->consumed;
+  { c.state->next } -> std::convertible_to<std::uint64_t>;
+  { c.state->seen } -> std::convertible_to<std::uint64_t>;
+  slot_header(c, slot);
+  payload_of(c, slot);
+};
+
+// First line of a slot. Plain words: `produced` publishes them.
+struct SlotHeader {
+  std::uint64_t signature;
+  std::uint64_t bytes;
+};
+static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
+
+[[nodiscard]] inline SlotHeader& slot_header(const Connection& c, std::uint32_t slot) {
+  return *reinterpret_cast<SlotHeader*>(c.arena + slot * c.slot_bytes);
+}
+
+[[nodiscard]] inline SlotView payload_of(const Connection& c, std::uint32_t slot) {
+  if (c.protocol == Protocol::kFlagged) {
+    Cell* first = c.cells + std::size_t{slot} * c.cells_per_slot;
+    return {first->payload, kCellPayloadBytes, kCellBytes};
+  }
+  return {c.arena + slot * c.slot_bytes + kSlotHeaderBytes, c.slot_bytes - kSlotHeaderBytes,
+          c.slot_bytes};
+}
+
+// The cells that a message of `bytes` uses: one at least.
+[[nodiscard]] constexpr std::uint32_t cells_for(std::uint64_t bytes) {
+  return bytes == 0
+             ? 1
+             : static_cast<std::uint32_t>((bytes + kCellPayloadBytes - 1) / kCellPayloadBytes);
+}
+
+// The most payload bytes that one message can carry.
+[[nodiscard]] inline std::uint64_t capacity_bytes(const Connection& c) {
+  return c.protocol == Protocol::kFlagged ? std::uint64_t{c.cells_per_slot} * kCellPayloadBytes
+                                          : c.slot_bytes - kSlotHeaderBytes;
+}
+
+// The other end has written a word that no correct peer writes. Sticky.
+template <ConnectionLike C>
+[[nodiscard]] bool is_corrupt(const C& c) {
+  return c.state->corrupt;
+}
+
+// Starts operation `operation` (from 1, the same number at both ends, never repeated) on this end.
+// The peer may already be sending messages of it, or still be reading those of the one before.
+template <ConnectionLike C>
+void begin_operation(C& c, std::uint64_t operation) {
+  c.operation = operation;
+  c.first_message = c.state->next;
+  c.slot = static_cast<std::uint32_t>(c.state->next % c.slots);
+}
+
+namespace connection_detail {
+
+template <ConnectionLike C>
+[[nodiscard]] std::uint64_t epoch_of_next(const C& c) {
+  return make_epoch(c.operation, c.state->next - c.first_message);
+}
+
+// slot == next mod slots, without a division per message.
+template <ConnectionLike C>
+void advance(C& c) {
+  ++c.state->next;
+  c.slot = c.slot + 1 == c.slots ? 0 : c.slot + 1;
+}
+
+// Slow path of can_send. `consumed` only grows and never passes what was sent. It may lie more than
+// `slots` behind, when the operation before had more slots: that is full, not wrong.
+template <ConnectionLike C>
+[[nodiscard]] bool reload_consumed(C& c) {
+  auto& state = *c.state;
+  // Acquire pairs with release() of the receiver: its reads of the slot come before our writes.
+  const std::uint64_t consumed = c.words->consumed.load(std::memory_order_acquire);
+  if (consumed - state.seen > state.next - state.seen) {
+    state.corrupt = true;
+    return false;
+  }
+  state.seen = consumed;
+  return state.next - consumed < c.slots;
+}
+
+// Slow path of can_recv. `produced` only grows and is never more than kMaxSlots ahead of us (more
+// than `slots`, if the sender is already in an operation with more); it lies behind us when the
+// messages in between were flagged.
+template <ConnectionLike C>
+[[nodiscard]] bool reload_produced(C& c) {
+  auto& state = *c.state;
+  // Acquire pairs with commit() of the sender: header and payload come before it.
+  const std::uint64_t produced = c.words->produced.load(std::memory_order_acquire);
+  if (produced - state.seen > state.next + kMaxSlots - state.seen) {
+    state.corrupt = true;
+    return false;
+  }
+  state.seen = produced;
+  return produced > state.next;
+}
+
+}  // namespace connection_detail
+
+// Sender: is the slot of message state->next free? Reads shared memory only when the cached credit
+// says full.
+template <ConnectionLike C>
+[[nodiscard]] bool can_send(C& c) {
+  if (c.state->corrupt) [[unlikely]]
+    return false;
+  if (c.state->next - c.state->seen < c.slots) [[likely]]
+    return true;
+  return connection_detail::reload_consumed(c);
+}
+
+// Sender: where to write message state->next. Only after can_send; at most capacity_bytes.
+template <ConnectionLike C>
+[[nodiscard]] auto send_slot(const C& c) {
+  return payload_of(c, c.slot);
+}
+
+// Sender: makes message state->next of `bytes` payload bytes visible. `bytes` is the plan's number
+// (<= capacity_bytes); `signature` lets the receiver prove that both run the same operation.
+template <ConnectionLike C>
+void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
+  if (c.protocol == Protocol::kFlagged) {
+    auto* cell = c.cells + std::size_t{c.slot} * c.cells_per_slot;
+    const std::uint64_t epoch = connection_detail::epoch_of_next(c);
+    // The first cell comes last: it alone says that the whole message is there. The others carry
+    // the epoch too, so that every used cell tells to which message its payload belongs.
+    for (std::uint32_t i = cells_for(bytes); i-- > 0;) {
+      cell[i].signature.store(signature, std::memory_order_relaxed);
+      // Release pairs with the acquire in can_recv: payload and signature come before it.
+      cell[i].epoch.store(epoch, std::memory_order_release);
+    }
+  } else {
+    auto& header = slot_header(c, c.slot);
+    header.signature = signature;
+    header.bytes = bytes;
+    // Release pairs with the acquire in reload_produced: header and payload come before it.
+    c.words->produced.store(c.state->next + 1, std::memory_order_release);
+  }
+  connection_detail::advance(c);
+}
+
+// Receiver: is message state->next visible, all of it?
+template <ConnectionLike C>
+[[nodiscard]] bool can_recv(C& c) {
+  if (c.protocol == Protocol::kFlagged) {
+    // Acquire pairs with the release of the same cell in commit. Anything but the one expected
+    // epoch means "not yet": stale epochs of other operations and carves never equal it.
+    return c.cells[std::size_t{c.slot} * c.cells_per_slot].epoch.load(std::memory_order_acquire) ==
+           connection_detail::epoch_of_next(c);
+  }
+  if (c.state->corrupt) [[unlikely]]
+    return false;
+  if (c.state->seen > c.state->next) return true;
+  return connection_detail::reload_produced(c);
+}
+
+// Receiver: where message state->next lies. Only after can_recv. The plan says how many bytes.
+template <ConnectionLike C>
+[[nodiscard]] auto recv_slot(const C& c) {
+  return payload_of(c, c.slot);
+}
+
+// Receiver: the signature that message state->next came with. Only after can_recv; in the line that
+// can_recv or the first payload read brings in anyway.
+template <ConnectionLike C>
+[[nodiscard]] std::uint64_t recv_signature(const C& c) {
+  if (c.protocol == Protocol::kFlagged) {
+    // Relaxed: ordered by the acquire of the same cell's epoch.
+    return c.cells[std::size_t{c.slot} * c.cells_per_slot].signature.load(
+        std::memory_order_relaxed);
+  }
+  return slot_header(c, c.slot).signature;
+}
+
+// Receiver: message state->next has been read; its slot is free again.
+template <ConnectionLike C>
+void release(C& c) {
+  // Release pairs with the acquire in reload_consumed: our reads of the slot come before it.
+  c.words->consumed.store(c.state->next + 1, std::memory_order_release);
+  connection_detail::advance(c);
+}
+
+}  // namespace tutti
