@@ -7,7 +7,7 @@
 // A child passes if its body returns, no expectation failed in it and it reported nothing with
 // fail(). Failures, with their texts, come back through a pipe. What the children need from the
 // parent (a unique id) is made by `after_fork`, in the parent, after all children exist: a process
-// that has threads should not fork under ThreadSanitizer. Children that outlive the deadline are
+// that has threads should not fork under the sanitizers. Children that outlive the deadline are
 // killed, by pid; they also die with the parent.
 #pragma once
 

@@ -114,7 +114,7 @@ class SharedBoard final : public Board {
     if (block == nullptr) return RankState::kAbsent;
     const std::uint32_t state = block->line.state.load(std::memory_order_acquire);
     return state <= static_cast<std::uint32_t>(RankState::kFailed) ? static_cast<RankState>(state)
-                                                                 : RankState::kAbsent;
+                                                                   : RankState::kAbsent;
   }
 
   [[nodiscard]] std::optional<OperationSignature> signature(

@@ -60,7 +60,8 @@ class ControlPlane : public ControlChannel {
   // Calls `on_death(rank)` on the service thread for every other rank whose process ends before
   // forget_peers(). Uses pidfds, or where the kernel refuses them a poll of /proc; `note` says so.
   // Ranks that are threads of this process, live on other hosts or in another pid namespace are not
-  // watched. A death also ends every exchange from then on. `on_death` must not block.
+  // watched. A death also ends the exchanges that need the dead rank, within about a second.
+  // `on_death` must not block.
   virtual void watch_peers(std::function<void(Rank)> on_death) = 0;
   // No on_death begins after this has returned.
   virtual void forget_peers() = 0;

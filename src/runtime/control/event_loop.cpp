@@ -61,7 +61,7 @@ void EventLoop::remove(Token token) {
   watches_.erase(found);
 }
 
-void EventLoop::run_once(std::int64_t until_ns) {
+int EventLoop::run_once(std::int64_t until_ns) {
   std::array<epoll_event, 64> events;
   const int count =
       ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms(until_ns));
@@ -77,6 +77,7 @@ void EventLoop::run_once(std::int64_t until_ns) {
     const std::shared_ptr<Callback> callback = found->second.callback;
     (*callback)(event.events);
   }
+  return std::max(count, 0);
 }
 
 void EventLoop::post(std::function<void()> work) {

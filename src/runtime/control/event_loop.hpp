@@ -28,7 +28,8 @@ class EventLoop {
   void modify(Token token, std::uint32_t events);
   void remove(Token token);
   // Waits for events until `until_ns` (monotonic; INT64_MAX: for ever) and serves what came.
-  void run_once(std::int64_t until_ns);
+  // Returns how many there were.
+  int run_once(std::int64_t until_ns);
   // Runs `work` on the loop's thread, soon. Any thread.
   void post(std::function<void()> work);
 

@@ -21,6 +21,26 @@ std::chrono::steady_clock::time_point time_point(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns));
 }
 
+class TurnHolder {
+ public:
+  TurnHolder(Turn& turn, Deadline deadline) : turn_(turn), held_(turn.take(deadline)) {}
+  TurnHolder(const TurnHolder&) = delete;
+  TurnHolder& operator=(const TurnHolder&) = delete;
+  ~TurnHolder() {
+    if (held_) turn_.give_back();
+  }
+  [[nodiscard]] explicit operator bool() const { return held_; }
+
+ private:
+  Turn& turn_;
+  const bool held_;
+};
+
+tl::unexpected<Error> no_turn(Rank peer) {
+  return make_error(Code::kTimeout,
+                    fmt::format("asking rank {}: another call took all the time", peer), peer);
+}
+
 Error hung_up() { return {Code::kRemoteError, "the other end hung up", kNoRank}; }
 
 }  // namespace
@@ -110,8 +130,21 @@ Links::Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd)
       stop_fd_(stop_fd),
       addresses_(static_cast<std::size_t>(ranks)) {}
 
-void Links::set_address(Rank peer, std::string address) {
+bool Turn::take(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (!free_.wait_until(lock, time_point(deadline), [&] { return !taken_; })) return false;
+  taken_ = true;
+  return true;
+}
+
+void Turn::give_back() {
   const std::lock_guard lock(mutex_);
+  taken_ = false;
+  free_.notify_one();
+}
+
+void Links::set_address(Rank peer, std::string address) {
+  const TurnHolder turn(turn_, Deadline{INT64_MAX});
   addresses_.at(static_cast<std::size_t>(peer)) = std::move(address);
 }
 
@@ -166,12 +199,13 @@ Result<Reply> Links::call(Rank peer, RequestKind kind, std::span<const std::byte
     return make_error(Code::kInvalidArgument, fmt::format("a request of {} bytes: the limit is {}",
                                                           payload.size(), kMaxPayloadBytes));
   }
-  const std::unique_lock lock(mutex_, time_point(deadline));
-  if (!lock) {
-    return make_error(
-        Code::kTimeout,
-        fmt::format("rank {} asking rank {}: another call took all the time", self_, peer), peer);
-  }
+  const TurnHolder turn(turn_, deadline);
+  if (!turn) return no_turn(peer);
+  return call_in_turn(peer, kind, payload, deadline);
+}
+
+Result<Reply> Links::call_in_turn(Rank peer, RequestKind kind, std::span<const std::byte> payload,
+                                  Deadline deadline) {
   const std::uint64_t number = ++call_count_;
   Writer request = start_frame(
       {.type = FrameType::kRequest, .kind = static_cast<std::uint16_t>(kind), .number = number});
@@ -206,9 +240,14 @@ Result<Reply> Links::receive_reply(Rank peer, std::uint64_t number, Deadline dea
 
 Status Links::post(Rank peer, std::uint64_t exchange, std::uint32_t round,
                    std::span<const std::byte> message, Deadline deadline) {
-  const std::unique_lock lock(mutex_, time_point(deadline));
-  if (!lock) return make_error(Code::kTimeout, "another call took all the time");
-  const FrameHeader header{.type = FrameType::kPost, .round = round, .number = exchange};
+  const TurnHolder turn(turn_, deadline);
+  if (!turn) return no_turn(peer);
+  return post_in_turn(peer, {.type = FrameType::kPost, .round = round, .number = exchange}, message,
+                      deadline);
+}
+
+Status Links::post_in_turn(Rank peer, const FrameHeader& header, std::span<const std::byte> message,
+                           Deadline deadline) {
   std::size_t offset = 0;
   do {
     const std::size_t piece_bytes = std::min(message.size() - offset, kMaxPieceBytes);
@@ -223,14 +262,14 @@ Status Links::post(Rank peer, std::uint64_t exchange, std::uint32_t round,
 
 Status Links::post_failure(Rank peer, std::uint64_t exchange, std::uint32_t round,
                            const Error& error, Deadline deadline) {
-  const std::unique_lock lock(mutex_, time_point(deadline));
-  if (!lock) return make_error(Code::kTimeout, "another call took all the time");
+  const TurnHolder turn(turn_, deadline);
+  if (!turn) return no_turn(peer);
   const FrameHeader header{.type = FrameType::kPostFailure, .round = round, .number = exchange};
   return send(peer, encode_error(header, error), deadline);
 }
 
 void Links::close() {
-  const std::lock_guard lock(mutex_);
+  const TurnHolder turn(turn_, Deadline{INT64_MAX});
   while (!links_.empty()) drop(links_.begin()->first, true);
 }
 

@@ -4,6 +4,7 @@
 // touched by the service thread, so a call needs only the *peer's* service.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,6 +45,20 @@ class StopSignal {
 [[nodiscard]] Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
                                                 const Claim& claim, int stop_fd, Deadline deadline);
 
+// A mutex that can be waited for until a deadline. (ThreadSanitizer does not know
+// std::timed_mutex's clock.)
+class Turn {
+ public:
+  // False: `deadline` passed.
+  [[nodiscard]] bool take(Deadline deadline);
+  void give_back();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable free_;
+  bool taken_ = false;  // guarded by mutex_
+};
+
 class Links {
  public:
   // At most this many are open; the one that was used longest ago goes first. A rank needs one for
@@ -69,7 +84,11 @@ class Links {
     std::uint64_t used = 0;  // by use_count_
   };
 
-  [[nodiscard]] Result<int> open(Rank peer, Deadline deadline);  // the socket; mutex_ held
+  [[nodiscard]] Result<Reply> call_in_turn(Rank peer, RequestKind kind,
+                                           std::span<const std::byte> payload, Deadline deadline);
+  [[nodiscard]] Status post_in_turn(Rank peer, const FrameHeader& header,
+                                    std::span<const std::byte> message, Deadline deadline);
+  [[nodiscard]] Result<int> open(Rank peer, Deadline deadline);  // the socket
   [[nodiscard]] Status send(Rank peer, std::span<const std::byte> packet, Deadline deadline);
   [[nodiscard]] Result<Reply> receive_reply(Rank peer, std::uint64_t number, Deadline deadline);
   [[nodiscard]] Error blame(Rank peer, Error error) const;
@@ -79,7 +98,7 @@ class Links {
   const Rank self_;
   const std::int32_t ranks_;
   const int stop_fd_;
-  std::timed_mutex mutex_;  // one user thread at a time; guards all below
+  Turn turn_;  // one user thread at a time; guards all below, and the private functions
   std::vector<std::string> addresses_;
   std::map<Rank, Link> links_;
   std::vector<std::byte> buffer_;

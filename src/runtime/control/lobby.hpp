@@ -29,7 +29,7 @@ class Lobby {
     SessionKey key;
     Rank self = kRootRank;
     std::int32_t ranks = 0;  // 0: any
-    Log log;
+    Log log = Log();
   };
   // Takes a proved connection. What its peer sent after the proof waits in the socket.
   using Admit = std::function<void(ControlFd socket, const Claim& claim)>;

@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace tutti::control {
 namespace {
 
 constexpr std::uint32_t kMaxRounds = 32;  // one for each bit of a rank
+
+std::chrono::steady_clock::time_point time_point(Deadline deadline) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns));
+}
 
 }  // namespace
 
@@ -57,6 +62,22 @@ void Mailbox::fail(Error error) {
   changed_.notify_all();
 }
 
+void Mailbox::member_died(Rank rank, Error error) {
+  const std::lock_guard lock(mutex_);
+  if (!first_death_) {
+    first_death_ = error;
+    first_death_ns_ = now_ns();
+  }
+  dead_.emplace(rank, std::move(error));
+  changed_.notify_all();
+}
+
+std::optional<Error> Mailbox::await_failure(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, time_point(deadline), [&] { return failure_ || first_death_; });
+  return failure_ ? failure_ : first_death_;
+}
+
 std::uint64_t Mailbox::enter() {
   const std::lock_guard lock(mutex_);
   ++state_.exchange;
@@ -77,8 +98,6 @@ ExchangeState Mailbox::state() const {
 
 Result<std::vector<std::byte>> Mailbox::take(Rank source, std::uint32_t round,
                                              std::size_t message_bytes, Deadline deadline) {
-  const auto until =
-      std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns));
   std::unique_lock lock(mutex_);
   state_.waits_for = source;
   const Key key{state_.exchange, source, round};
@@ -99,15 +118,21 @@ Result<std::vector<std::byte>> Mailbox::take(Rank source, std::uint32_t round,
       return tl::unexpected(*found->second.failure);
     }
     if (failure_) return tl::unexpected(*failure_);
+    if (const auto dead = dead_.find(source); dead != dead_.end()) {
+      return tl::unexpected(dead->second);
+    }
     if (gone_.contains(source)) {
       return make_error(Code::kRemoteError,
                         fmt::format("rank {} died or left during an exchange", source), source);
     }
+    if (late && first_death_) return tl::unexpected(*first_death_);
     if (late) {
       return make_error(Code::kTimeout,
                         fmt::format("rank {} did not come to an exchange in time", source), source);
     }
-    late = changed_.wait_until(lock, until) == std::cv_status::timeout;
+    Deadline until = deadline;
+    if (first_death_) until.at_ns = std::min(until.at_ns, first_death_ns_ + kDeathGraceNs);
+    late = changed_.wait_until(lock, time_point(until)) == std::cv_status::timeout;
   }
 }
 

@@ -30,6 +30,8 @@ struct ExchangeState {
 
 class Mailbox {
  public:
+  static constexpr std::int64_t kDeathGraceNs = 1'000'000'000;
+
   // Service thread. False: the peer broke the protocol.
   [[nodiscard]] bool deposit(Rank source, std::uint64_t exchange, std::uint32_t round,
                              const Piece& piece);
@@ -39,6 +41,12 @@ class Mailbox {
   void source_gone(Rank source);
   // Ends all exchanges from now on; messages that are there are still given out. First one wins.
   void fail(Error error);
+  // A member died. Its messages that are there stay good: an exchange may be complete without more
+  // of it. Waits for its messages end at once, waits for others' after kDeathGraceNs: whoever
+  // depends on the dead one fails first and says so.
+  void member_died(Rank rank, Error error);
+  // What fail() or member_died() was told first, waiting for it until `deadline`.
+  [[nodiscard]] std::optional<Error> await_failure(Deadline deadline);
 
   // User thread: enters the next exchange and returns its number.
   [[nodiscard]] std::uint64_t enter();
@@ -67,6 +75,9 @@ class Mailbox {
   std::map<Key, Message> messages_;
   std::set<Rank> gone_;
   std::optional<Error> failure_;
+  std::map<Rank, Error> dead_;
+  std::optional<Error> first_death_;
+  std::int64_t first_death_ns_ = 0;
 };
 
 }  // namespace tutti::control

@@ -17,6 +17,8 @@ constexpr std::int64_t kRootGraceNs = 2'000'000'000;
 // For telling others of a failure, and for finding the rank that everybody waits for.
 constexpr std::int64_t kSpreadNs = 200'000'000;
 constexpr std::int64_t kSearchNs = 1'000'000'000;
+constexpr std::int64_t kExplainNs = 100'000'000;
+constexpr std::int64_t kRootExplainNs = 1'000'000'000;  // its thread serves everybody
 constexpr int kMostSearchSteps = 64;
 
 Rank shifted(Rank rank, std::int64_t by, std::int32_t ranks) {
@@ -166,13 +168,14 @@ Status Plane::run_rounds(std::uint64_t number, std::size_t blob_bytes,
     const Status sent =
         links_->post(to, number, round, std::span(blocks).first(count * blob_bytes), deadline);
     if (!sent) {
-      spread_failure(number, round + 1, sent.error());
-      return sent;
+      Error error = explain(sent.error());
+      spread_failure(number, round + 1, error);
+      return tl::unexpected(std::move(error));
     }
     Result<std::vector<std::byte>> got =
         service_->mailbox().take(from, round, count * blob_bytes, deadline);
     if (!got) {
-      Error error = std::move(got).error();
+      Error error = explain(std::move(got).error());
       if (error.code == Code::kTimeout && met_) {
         error = find_absent(std::move(error), number);
         // Somebody else may have found out more meanwhile.
@@ -194,6 +197,14 @@ void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, cons
     const Rank to = shifted(options_.rank, std::int64_t{1} << round, options_.ranks);
     static_cast<void>(links_->post_failure(to, number, round, error, deadline));
   }
+}
+
+// A peer that hangs up may only have given up because of another's death, which we are about to
+// hear of too, from the root or by our own watch: the dead one is to blame.
+Error Plane::explain(Error error) {
+  if (error.code != Code::kRemoteError || (met_ && !watching_)) return error;
+  const Deadline deadline = Deadline::in_ns(met_ ? kExplainNs : kRootExplainNs);
+  return service_->mailbox().await_failure(deadline).value_or(std::move(error));
 }
 
 // Follows who waits for whom from the rank that we waited for to one that did not come, or whose
@@ -223,11 +234,12 @@ Error Plane::find_absent(Error error, std::uint64_t number) {
 }
 
 void Plane::watch_peers(std::function<void(Rank)> on_death) {
+  watching_ = true;
   service_->watch(
       plan_watch(members_, self_).targets, [this, on_death = std::move(on_death)](Rank rank) {
-        service_->mailbox().fail(
-            {Code::kRemoteError,
-             fmt::format("{} died", describe(peers_[static_cast<std::size_t>(rank)])), rank});
+        service_->mailbox().member_died(
+            rank, {Code::kRemoteError,
+                   fmt::format("{} died", describe(peers_[static_cast<std::size_t>(rank)])), rank});
         on_death(rank);
       });
 }

@@ -17,7 +17,7 @@ struct PlaneOptions {
   SessionKey key;
   Rank rank = kNoRank;
   std::int32_t ranks = 0;
-  Log log;
+  Log log = Log();
   WatchMode watch_mode = WatchMode::kPidfd;
   ListenKind listen_kind = ListenKind::kAny;
 };
@@ -55,6 +55,7 @@ class Plane final : public ControlPlane {
                                   std::vector<std::byte>& blocks, Deadline deadline);
   void spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& error);
   [[nodiscard]] Error find_absent(Error error, std::uint64_t number);
+  [[nodiscard]] Error explain(Error error);
   [[nodiscard]] Status adopt(std::span<const std::byte> records);
 
   const PlaneOptions options_;
@@ -65,6 +66,7 @@ class Plane final : public ControlPlane {
   std::unique_ptr<Service> service_;
   std::unique_ptr<Links> links_;
   bool met_ = false;
+  bool watching_ = false;
   std::atomic<bool> closed_{false};  // relaxed: a flag for idempotence, guards nothing
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "runtime/control/thread.hpp"
@@ -48,6 +49,19 @@ void Service::run() {
     const std::int64_t at_ns = now_ns();
     lobby_->tick(at_ns);
     peer_watch_->tick(at_ns);
+    settle_deaths();
+  }
+}
+
+// A rank that died just after an exchange has sent its messages. They are taken in before its death
+// is reported, so that only exchanges fail which cannot complete.
+void Service::settle_deaths() {
+  if (dead_.empty()) return;
+  for (int turn = 0; turn < kMaxSettleTurns && loop_->run_once(0) > 0; ++turn) {
+  }
+  for (const Rank rank : std::exchange(dead_, {})) {
+    const std::lock_guard lock(watch_mutex_);
+    if (watching_) on_death_(rank);
   }
 }
 
@@ -264,13 +278,8 @@ void Service::watch(std::vector<WatchTarget> targets, std::function<void(Rank)> 
     watching_ = true;
   }
   loop_->post([this, targets = std::move(targets)] {
-    peer_watch_->start(targets, [this](Rank rank) { report_death(rank); });
+    peer_watch_->start(targets, [this](Rank rank) { dead_.push_back(rank); });
   });
-}
-
-void Service::report_death(Rank rank) {
-  const std::lock_guard lock(watch_mutex_);
-  if (watching_) on_death_(rank);
 }
 
 void Service::forget() {

@@ -31,12 +31,13 @@ class Service {
  public:
   static constexpr std::size_t kMaxConnectionsPerPeer = 4;  // an honest peer has one
   static constexpr std::size_t kMaxBacklog = 4;             // replies that wait for room
+  static constexpr int kMaxSettleTurns = 16;  // of the loop, between a death and its notice
 
   struct Options {
     SessionKey key;
     Rank self = kNoRank;
     std::int32_t ranks = 0;
-    Log log;
+    Log log = Log();
     WatchMode watch_mode = WatchMode::kPidfd;
     ListenKind listen_kind = ListenKind::kAny;
   };
@@ -93,7 +94,7 @@ class Service {
   void retry_parked(RequestKind kind);
   void hear_root();
   void leave_root();
-  void report_death(Rank rank);
+  void settle_deaths();
 
   const Options options_;
   std::unique_ptr<EventLoop> loop_;
@@ -112,6 +113,7 @@ class Service {
   std::function<void(Rank)> on_death_;  // guarded by watch_mutex_, held while it runs
   bool watching_ = false;               // guarded by watch_mutex_
 
+  std::vector<Rank> dead_;  // noticed, not yet reported
   ConnectionKey next_key_ = 1;
   std::map<ConnectionKey, Connection> connections_;
   std::vector<std::byte> buffer_;

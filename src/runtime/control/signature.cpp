@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/host.hpp"
 #include "runtime/control/board.hpp"
-#include "runtime/control/codec.hpp"
 
 namespace tutti {
 namespace {
@@ -19,16 +17,23 @@ bool has_root(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
+// One word folded in: the finalizer of MurmurHash3 (fmix64), a bijection of the running value.
+std::uint64_t fold(std::uint64_t hash, std::uint64_t word) {
+  hash ^= word;
+  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+  hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
+  return hash ^ (hash >> 33);
+}
+
 }  // namespace
 
+// Made for every call, so: no buffer, four words.
 std::uint64_t OperationSignature::hash() const {
-  control::Writer fields;
-  fields.number(operation).number(static_cast<std::uint8_t>(collective));
-  fields.number(static_cast<std::uint8_t>(type)).number(static_cast<std::uint8_t>(op));
-  fields.number(root).number(count).number(plan);
-  const std::span<const std::byte> bytes = fields.bytes();
-  const std::uint64_t mixed =
-      hash_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const std::uint64_t kinds = static_cast<std::uint64_t>(collective) |
+                              static_cast<std::uint64_t>(type) << 8 |
+                              static_cast<std::uint64_t>(op) << 16 |
+                              static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
+  const std::uint64_t mixed = fold(fold(fold(fold(1, operation), kinds), count), plan);
   return mixed == 0 ? 1 : mixed;
 }
 

@@ -89,7 +89,9 @@ TEST_P(Processes, EverySurvivorNoticesTheRankThatIsKilled) {
     plane.watch_peers([&](Rank rank) { deaths.report(rank); });
     ASSERT_TRUE(plane.barrier(patience()));
     if (plane.rank() == victim) ::raise(SIGKILL);
-    EXPECT_EQ(deaths.wait_for(1), std::vector<Rank>{victim}) << plane.note();
+    const std::vector<Rank> dead = deaths.wait_for(1);
+    ASSERT_FALSE(dead.empty()) << plane.note();
+    EXPECT_EQ(dead.front(), victim);  // survivors that are done may follow
     const Status status = plane.barrier(patience());
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, Code::kRemoteError) << status.error().message;
@@ -112,7 +114,8 @@ TEST(Forked, ARankThatDiesBeforeTheJobHasMetEndsItForAll) {
           content->address, content->key,
           {.rank = 1, .peer = control::kRootRank, .ranks = self.ranks}, -1, patience());
       ASSERT_TRUE(root) << root.error().message;
-      control::CheckIn check_in{.left_ns = kPatienceMs * 1'000'000};
+      control::CheckIn check_in;
+      check_in.left_ns = kPatienceMs * 1'000'000;
       check_in.member.info = {.rank = 1, .pid = ::getpid(), .host = "somewhere"};
       ASSERT_TRUE(
           control::send_within(root->get(), control::encode_check_in(check_in), -1, patience()));
@@ -131,7 +134,9 @@ TEST(Forked, ARankThatDiesBeforeTheJobHasMetEndsItForAll) {
   expect_all_passed(results, {1});
 }
 
-#ifndef __SANITIZE_THREAD__  // it forbids threads in a child of a process that has some
+// ThreadSanitizer forbids threads in a child of a process that has some; AddressSanitizer's
+// allocator may be locked by one of them when the child is made.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(Forked, AnIdMadeBeforeTheForkBelongsToTheParentAlone) {
   const UniqueId id = must_create_id();
   const auto results = run_forked(4, [&](const ForkedRank& self) {
