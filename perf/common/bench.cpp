@@ -1,0 +1,309 @@
+#include "common/bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+namespace tutti::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+tuttiRedOp_t library_op(Op op) { return static_cast<tuttiRedOp_t>(op); }
+
+}  // namespace
+
+Bench::Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
+             const BenchPlace& place)
+    : collective_(collective), options_(options), ranks_(ranks), place_(place) {
+  // The widest element decides how far -u shifts, so that one allocation serves all types.
+  std::size_t widest = 1;
+  for (const tuttiDataType_t type : options.types) widest = std::max(widest, element_bytes(type));
+  const std::size_t misalign = static_cast<std::size_t>(options.unalign) * widest;
+  for (int i = 0; i < ranks.count(); ++i)
+    buffers_.push_back({GuardedBuffer(options.max_bytes, misalign),
+                        GuardedBuffer(options.max_bytes, misalign), nullptr});
+}
+
+std::uint64_t Bench::buffer_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const RankBuffers& b : buffers_) bytes += b.send.mapped_bytes() + b.receive.mapped_bytes();
+  return bytes;
+}
+
+void Bench::run() {
+  for (const tuttiDataType_t type : options_.types) {
+    for (const Op op : options_.ops) {
+      if (!prepare(type, op)) continue;
+      warm_up();
+      for (const std::uint64_t bytes : sizes_of(options_)) {
+        const Walk walk = walk_of(bytes);
+        Row row;
+        row.bytes = walk.bytes;
+        row.count = walk.count;
+        row.type = type_name(type);
+        row.op = op_name(op);
+        if (place_.reporter != nullptr) place_.reporter->row_started(row);
+        for (const bool in_place : {false, true}) {
+          Measurement measurement = measure(walk, in_place);
+          wrong_ += measurement.wrong.value_or(0);
+          busbw_sum_ += measurement.busbw;
+          ++measurements_;
+          if (place_.reporter != nullptr) place_.reporter->measured(measurement);
+          (in_place ? row.in_place : row.out_of_place) = std::move(measurement);
+        }
+        if (place_.reporter != nullptr) place_.reporter->row_finished(row);
+      }
+    }
+  }
+}
+
+// Fills the send buffers for (type, op). False: the library cannot do it, and "all" was asked for,
+// so it is left out; every rank finds the same.
+bool Bench::prepare(tuttiDataType_t type, Op op) {
+  spec_ = {type, op, ranks_.all_ranks(), options_.seed};
+  element_ = element_bytes(type);
+  try {
+    if (op == Op::kMulSum) {
+      tuttiRedOp_t made{};
+      double scalar = 1;
+      check(tuttiRedOpCreatePreMulSum(&made, &scalar, type, tuttiScalarHostImmediate,
+                                      ranks_.comm(0).get()),
+            ranks_.comm(0).get());
+      static_cast<void>(tuttiRedOpDestroy(made, ranks_.comm(0).get()));
+      throw Exception(tuttiNotSupported, "this tool has no data for mulsum yet");
+    }
+    std::vector<std::uint64_t> probe(static_cast<std::size_t>(ranks_.count()), 0);
+    ranks_.for_each(false, [&](int i) {
+      void* one = &probe[static_cast<std::size_t>(i)];
+      return collective_.run(one, one, 1, type, library_op(op), 0, ranks_.comm(i).get(), nullptr);
+    });
+  } catch (const Exception& error) {
+    if (error.code() != tuttiNotSupported || !(options_.all_types || options_.all_ops)) throw;
+    if (place_.reporter != nullptr)
+      place_.reporter->skipped(
+          fmt::format("{} {}: {}", type_name(type), op_name(op), error.what()));
+    return false;
+  }
+  for (int i = 0; i < ranks_.count(); ++i) {
+    RankBuffers& b = buffers(i);
+    fill_input(spec_, ranks_.rank(i), 0, options_.max_bytes / element_, b.send.data());
+    // Touch the receive buffer too: page faults are not the collective's.
+    std::memset(b.receive.data(), 0, b.receive.bytes());
+    b.fingerprint =
+        std::make_unique<Fingerprint>(std::span<const std::byte>(b.send.data(), b.send.bytes()));
+  }
+  return true;
+}
+
+Bench::Walk Bench::walk_of(std::uint64_t bytes) const {
+  Walk walk;
+  walk.count = bytes / element_;
+  walk.bytes = walk.count * element_;
+  walk.regions = walk.bytes == 0 ? 1 : std::max<std::uint64_t>(1, options_.max_bytes / walk.bytes);
+  return walk;
+}
+
+void Bench::warm_up() {
+  for (std::uint64_t bytes = std::max<std::uint64_t>(options_.min_bytes, 1);
+       bytes <= options_.max_bytes; bytes *= 2) {
+    const Walk walk = walk_of(bytes);
+    for (int i = 0; i < options_.warmup_iterations; ++i)
+      issue(walk, walk.offset(static_cast<std::uint64_t>(i)), false, false);
+  }
+}
+
+// One operation at `offset` of the buffers, for each of this thread's ranks.
+void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool group) {
+  ranks_.for_each(group, [&](int i) {
+    RankBuffers& b = buffers(i);
+    std::byte* receive = b.receive.data() + offset;
+    const std::byte* send = in_place ? receive : b.send.data() + offset;
+    return collective_.run(send, receive, walk.count, spec_.type, library_op(spec_.op), 0,
+                           ranks_.comm(i).get(), nullptr);
+  });
+}
+
+// What the receive buffer holds before operations on [begin, end): the input if in place, else
+// what no result can be taken for.
+void Bench::reset_receive(std::size_t begin, std::size_t end, bool in_place) {
+  for (RankBuffers& b : buffers_) {
+    if (in_place)
+      std::memcpy(b.receive.data() + begin, b.send.data() + begin, end - begin);
+    else
+      poison({b.receive.data() + begin, end - begin});
+  }
+}
+
+Measurement Bench::measure(const Walk& walk, bool in_place) {
+  issue(walk, 0, in_place, false);  // the plan is compiled and connected before the clock starts
+  const std::uint64_t operations = static_cast<std::uint64_t>(options_.iterations) *
+                                   static_cast<std::uint64_t>(options_.aggregated);
+  reset_receive(0, walk.bytes * std::min(operations, walk.regions), in_place);
+  ranks_.barrier();
+  double seconds = 0;
+  const std::vector<double> iteration_times = time_iterations(walk, in_place, seconds);
+
+  Measurement m;
+  if (place_.reporter != nullptr) m.plan = plan_facts();
+  m.time_us = combine_times(seconds / static_cast<double>(operations)) * 1e6;
+  m.algbw = m.time_us > 0 ? static_cast<double>(walk.bytes) / 1e3 / m.time_us : 0;
+  m.busbw = m.algbw * collective_.busbw_factor(ranks_.all_ranks());
+  if (options_.per_iteration) m.iterations = combine_iterations(iteration_times);
+  if (options_.checks > 0) {
+    std::vector<Findings> found = check_timed(walk, in_place);
+    for (int check = 0; check < options_.checks; ++check)
+      check_separately(walk, check, in_place, found);
+    describe(walk, in_place, found);
+    std::vector<double> wrong;
+    for (const Findings& f : found) wrong.push_back(static_cast<double>(f.wrong));
+    m.wrong = static_cast<std::int64_t>(ranks_.reduce(std::move(wrong), 1, tuttiSum)[0]);
+  }
+  return m;
+}
+
+// The timed loop. Returns each iteration's seconds if they are asked for.
+std::vector<double> Bench::time_iterations(const Walk& walk, bool in_place, double& seconds) {
+  std::vector<double> times;
+  if (options_.per_iteration) times.reserve(static_cast<std::size_t>(options_.iterations));
+  const std::size_t end = walk.bytes * walk.regions;
+  const bool group = options_.aggregated > 1;
+  std::size_t offset = 0;
+  double barrier_seconds = 0;
+  const auto start = Clock::now();
+  for (int iteration = 0; iteration < options_.iterations; ++iteration) {
+    const auto iteration_start = options_.per_iteration ? Clock::now() : start;
+    if (group) check(tuttiGroupStart());
+    for (int k = 0; k < options_.aggregated; ++k) {
+      issue(walk, offset, in_place, false);
+      offset += walk.bytes;
+      if (offset == end) offset = 0;
+      if (options_.blocking == Blocking::kBarrierEach && !group) ranks_.barrier();
+    }
+    if (group) check(tuttiGroupEnd());
+    if (options_.per_iteration) times.push_back(seconds_since(iteration_start));
+    if (options_.blocking == Blocking::kBarrierOuter) {
+      const auto barrier_start = Clock::now();
+      ranks_.barrier();
+      barrier_seconds += seconds_since(barrier_start);
+    }
+  }
+  seconds = seconds_since(start) - barrier_seconds;
+  return times;
+}
+
+double Bench::combine_times(double seconds) {
+  switch (options_.average) {
+    case Average::kMinimum:
+      return ranks_.reduce_one(seconds, tuttiMin);
+    case Average::kMaximum:
+      return ranks_.reduce_one(seconds, tuttiMax);
+    case Average::kAverage:
+      return ranks_.reduce_one(seconds, tuttiSum) / static_cast<double>(ranks_.all_ranks());
+    case Average::kRank0:
+      break;
+  }
+  std::vector<double> only_rank0(static_cast<std::size_t>(ranks_.count()), 0.0);
+  if (ranks_.first_rank() == 0) only_rank0[0] = seconds;
+  return ranks_.reduce(std::move(only_rank0), 1, tuttiSum)[0];
+}
+
+IterationStats Bench::combine_iterations(const std::vector<double>& times) {
+  const std::size_t n = times.size();
+  const std::size_t width = n * static_cast<std::size_t>(place_.processes);
+  std::vector<double> mine(width * static_cast<std::size_t>(ranks_.count()), 0.0);
+  for (int i = 0; i < ranks_.count(); ++i)
+    for (std::size_t t = 0; t < n; ++t)
+      mine[static_cast<std::size_t>(i) * width + static_cast<std::size_t>(place_.process) * n + t] =
+          times[t] * 1e6;
+  const std::vector<double> all = ranks_.reduce(std::move(mine), width, tuttiMax);
+  std::vector<double> slowest(n, 0.0);
+  std::vector<std::vector<double>> rows;
+  for (std::size_t begin = 0; begin < width; begin += n) {
+    rows.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                      all.begin() + static_cast<std::ptrdiff_t>(begin + n));
+    for (std::size_t t = 0; t < n; ++t) slowest[t] = std::max(slowest[t], rows.back()[t]);
+  }
+  IterationStats stats = iteration_stats(std::move(slowest), options_.per_iteration_skip);
+  stats.per_process_times_us = std::move(rows);
+  return stats;
+}
+
+// Looks at what the timed iterations left, which costs them nothing: the last iteration's region
+// and one other. In place, a region that was used twice holds a reduction of reductions; it is
+// known only for min and max.
+std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
+  std::vector<Findings> found(static_cast<std::size_t>(ranks_.count()));
+  const std::uint64_t operations = static_cast<std::uint64_t>(options_.iterations) *
+                                   static_cast<std::uint64_t>(options_.aggregated);
+  const bool idempotent = spec_.op == Op::kMax || spec_.op == Op::kMin;
+  if (in_place && operations > walk.regions && !idempotent) return found;
+  const std::uint64_t last = operations - 1;
+  const std::uint64_t other = (options_.seed * 2654435761u + walk.bytes) % operations;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    RankBuffers& b = buffers(i);
+    for (const std::uint64_t iteration : {last, other}) {
+      const std::size_t offset = walk.offset(iteration);
+      check_result(spec_, offset / element_, walk.count, b.receive.data() + offset,
+                   found[static_cast<std::size_t>(i)]);
+      if (walk.offset(other) == walk.offset(last)) break;
+    }
+    if (!found[static_cast<std::size_t>(i)].first.empty())
+      found[static_cast<std::size_t>(i)].first.insert(0, "in a timed iteration: ");
+  }
+  return found;
+}
+
+// One operation of its own between guards; then everything around it is looked at.
+void Bench::check_separately(const Walk& walk, int check, bool in_place,
+                             std::vector<Findings>& found) {
+  const std::size_t begin = walk.offset(static_cast<std::uint64_t>(check));
+  const std::size_t end = begin + walk.bytes;
+  std::vector<RegionGuard> surroundings;
+  for (RankBuffers& b : buffers_)
+    surroundings.emplace_back(std::span(b.receive.data(), b.receive.bytes()), begin, end);
+  reset_receive(begin, end, in_place);
+  issue(walk, begin, in_place, false);
+  // The probe of the send buffer covers what the timed iterations used too.
+  const std::size_t sent = std::max(
+      end, walk.bytes * std::min<std::uint64_t>(walk.regions,
+                                                static_cast<std::uint64_t>(options_.iterations)));
+  for (int i = 0; i < ranks_.count(); ++i) {
+    RankBuffers& b = buffers(i);
+    Findings& f = found[static_cast<std::size_t>(i)];
+    check_result(spec_, begin / element_, walk.count, b.receive.data() + begin, f);
+    surroundings[static_cast<std::size_t>(i)].check(f);
+    check_guards("send", b.send, f);
+    check_guards("receive", b.receive, f);
+    check_send_unchanged(spec_, ranks_.rank(i), *b.fingerprint, {b.send.data(), b.send.bytes()}, 0,
+                         sent, f);
+  }
+}
+
+// One line on stderr for each rank of this thread that found something wrong.
+void Bench::describe(const Walk& walk, bool in_place, const std::vector<Findings>& found) const {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].wrong == 0) continue;
+    const std::string line =
+        fmt::format("# wrong: rank {}, {} {} {}, {} bytes, {}: {} (of {} findings on this rank)\n",
+                    ranks_.first_rank() + static_cast<int>(i), collective_.name,
+                    type_name(spec_.type), op_name(spec_.op), walk.bytes,
+                    in_place ? "in-place" : "out-of-place", found[i].first, found[i].wrong);
+    static_cast<void>(std::fputs(line.c_str(), stderr));
+  }
+}
+
+PlanFacts Bench::plan_facts() {
+  const tuttiCommInfo_t info = ranks_.comm(0).info();
+  return {info.lastAlgorithm, info.lastProtocol, info.lastPlanHash, info.lastSlices,
+          info.lastReplicas};
+}
+
+}  // namespace tutti::perf

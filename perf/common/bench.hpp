@@ -1,0 +1,105 @@
+// Measures and checks one collective on the ranks of one thread, in step with all others.
+//
+// Method, as nccl-tests: for each type, operation and size, out-of-place then in-place: a barrier,
+// the host clock, `iterations` operations back to back, the clock again; the time is averaged over
+// ranks. Iterations walk through the buffers, so that each uses other memory. Checking follows the
+// timing: a separate operation with guarded surroundings, and a sample of what the timed
+// iterations left. Every thread runs the same sequence; only rank 0's has a reporter.
+//
+// One object per thread. Uses only the public API.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/check.hpp"
+#include "common/options.hpp"
+#include "common/ranks.hpp"
+#include "common/report.hpp"
+
+namespace tutti::perf {
+
+// A collective as the tools see it. Send and receive have `count` elements each.
+struct Collective {
+  const char* program;  // "all_reduce_perf"
+  const char* name;     // "all_reduce"
+  double (*busbw_factor)(int ranks);
+  tuttiResult_t (*run)(const void* send, void* receive, std::size_t count, tuttiDataType_t type,
+                       tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
+};
+
+// Where rank 0's thread sends what it learns. Other threads have none.
+class Reporter {
+ public:
+  virtual ~Reporter() = default;
+  virtual void row_started(const Row& row) = 0;
+  virtual void measured(const Measurement& measurement) = 0;
+  virtual void row_finished(const Row& row) = 0;
+  virtual void skipped(const std::string& what) = 0;
+};
+
+struct BenchPlace {
+  int process = 0;
+  int processes = 1;
+  Reporter* reporter = nullptr;
+};
+
+class Bench {
+ public:
+  // Allocates the buffers. `options` and `ranks` must outlive the object.
+  Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
+        const BenchPlace& place);
+  // All types, operations and sizes, once. Throws Exception when the library reports an error.
+  void run();
+
+  // Sums over all run() so far; meaningful with a reporter.
+  [[nodiscard]] std::int64_t wrong() const { return wrong_; }
+  [[nodiscard]] double average_busbw() const {
+    return measurements_ == 0 ? 0 : busbw_sum_ / static_cast<double>(measurements_);
+  }
+  [[nodiscard]] std::uint64_t buffer_bytes() const;
+
+ private:
+  struct RankBuffers {
+    GuardedBuffer send, receive;
+    std::unique_ptr<Fingerprint> fingerprint;
+  };
+  // One size: how iterations walk through the buffers.
+  struct Walk {
+    std::uint64_t count = 0;
+    std::size_t bytes = 0;
+    std::uint64_t regions = 1;  // iteration t uses region t mod regions
+    [[nodiscard]] std::size_t offset(std::uint64_t iteration) const {
+      return bytes * (iteration % regions);
+    }
+  };
+
+  bool prepare(tuttiDataType_t type, Op op);
+  void warm_up();
+  Measurement measure(const Walk& walk, bool in_place);
+  std::vector<double> time_iterations(const Walk& walk, bool in_place, double& seconds);
+  void issue(const Walk& walk, std::size_t offset, bool in_place, bool group);
+  void reset_receive(std::size_t begin, std::size_t end, bool in_place);
+  std::vector<Findings> check_timed(const Walk& walk, bool in_place);
+  void check_separately(const Walk& walk, int check, bool in_place, std::vector<Findings>& found);
+  void describe(const Walk& walk, bool in_place, const std::vector<Findings>& found) const;
+  double combine_times(double seconds);
+  IterationStats combine_iterations(const std::vector<double>& times);
+  [[nodiscard]] Walk walk_of(std::uint64_t bytes) const;
+  [[nodiscard]] PlanFacts plan_facts();
+  [[nodiscard]] RankBuffers& buffers(int i) { return buffers_[static_cast<std::size_t>(i)]; }
+
+  const Collective& collective_;
+  const Options& options_;
+  ThreadRanks& ranks_;
+  BenchPlace place_;
+  std::vector<RankBuffers> buffers_;
+  DataSpec spec_;
+  std::size_t element_ = 4;
+  std::int64_t wrong_ = 0;
+  double busbw_sum_ = 0;
+  std::int64_t measurements_ = 0;
+};
+
+}  // namespace tutti::perf

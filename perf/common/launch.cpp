@@ -1,0 +1,282 @@
+#include "common/launch.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+
+namespace tutti::perf {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Whole buffers over pipes; false on end of file or error. SIGPIPE is ignored by launch().
+bool write_all(int fd, const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+bool read_all(int fd, void* data, std::size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::read(fd, at, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+class JobBase : public Job {
+ public:
+  JobBase(int process, std::vector<pid_t> pids, std::int64_t start_ns)
+      : process_(process), pids_(std::move(pids)), start_ns_(start_ns) {}
+  int process() const override { return process_; }
+  int processes() const override { return static_cast<int>(pids_.size()); }
+  const std::vector<pid_t>& pids() const override { return pids_; }
+  std::int64_t start_ns() const override { return start_ns_; }
+
+ protected:
+  int process_;
+  std::vector<pid_t> pids_;
+  std::int64_t start_ns_;
+};
+
+class SingleJob : public JobBase {
+ public:
+  explicit SingleJob(std::int64_t start_ns) : JobBase(0, {::getpid()}, start_ns) {}
+  tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) override { return make(); }
+};
+
+// A forked process. `down` brings the parent's pids and the id; `up` carries process 0's id, and
+// its closing tells the parent that the process has ended.
+class ForkedJob : public JobBase {
+ public:
+  ForkedJob(int process, std::vector<pid_t> pids, std::int64_t start_ns, int down, int up)
+      : JobBase(process, std::move(pids), start_ns), down_(down), up_(up) {}
+  tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) override {
+    tuttiUniqueId id{};
+    if (process_ == 0) {
+      id = make();
+      if (!write_all(up_, &id, sizeof(id))) throw std::runtime_error("the parent process is gone");
+    } else if (!read_all(down_, &id, sizeof(id))) {
+      throw std::runtime_error("no unique id came: process 0 ended first");
+    }
+    return id;
+  }
+
+ private:
+  int down_, up_;
+};
+
+struct Child {
+  pid_t pid = -1;
+  int down = -1;  // parent writes
+  int up = -1;    // parent reads; end of file: the process has ended
+  std::optional<int> wait_status;
+};
+
+class Launcher {
+ public:
+  Launcher(const LaunchOptions& options, const std::function<int(Job&)>& body)
+      : options_(options), body_(body), children_(static_cast<std::size_t>(options.processes)) {}
+
+  int run() {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::fflush(nullptr);  // or every process would print what is buffered
+    start_ns_ = now_ns();
+    const pid_t parent = ::getpid();
+    for (int process = 0; process < options_.processes; ++process) {
+      if (!fork_one(process, parent)) {
+        kill_all("could not be joined by all others");
+        break;
+      }
+    }
+    if (!failed_) send_pids();
+    watch();
+    return failed_ ? EXIT_FAILURE : EXIT_SUCCESS;
+  }
+
+ private:
+  bool fork_one(int process, pid_t parent) {
+    Child& child = children_[static_cast<std::size_t>(process)];
+    int down[2], up[2];
+    if (::pipe2(down, O_CLOEXEC) != 0) return fork_failed("pipe");
+    if (::pipe2(up, O_CLOEXEC) != 0) {
+      ::close(down[0]);
+      ::close(down[1]);
+      return fork_failed("pipe");
+    }
+    const pid_t pid = ::fork();
+    if (pid == 0) run_child(process, parent, down, up);  // does not return
+    ::close(down[0]);
+    ::close(up[1]);
+    child = {pid, down[1], up[0], std::nullopt};
+    return pid > 0 || fork_failed("fork");
+  }
+
+  bool fork_failed(const char* what) {
+    say(fmt::format("{}: {}", what, std::strerror(errno)));
+    failed_ = true;
+    return false;
+  }
+
+  [[noreturn]] void run_child(int process, pid_t parent, const int down[2], const int up[2]) {
+    std::signal(SIGPIPE, SIG_DFL);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) std::_Exit(EXIT_FAILURE);  // it died before the line above
+    ::close(down[1]);
+    ::close(up[0]);
+    for (int earlier = 0; earlier < process; ++earlier) {
+      ::close(children_[static_cast<std::size_t>(earlier)].down);
+      ::close(children_[static_cast<std::size_t>(earlier)].up);
+    }
+    std::vector<pid_t> pids(children_.size());
+    int status = EXIT_FAILURE;
+    if (read_all(down[0], pids.data(), pids.size() * sizeof(pid_t))) {
+      ForkedJob job(process, std::move(pids), start_ns_, down[0], up[1]);
+      status = body_(job);
+    }
+    std::exit(status);
+  }
+
+  void send_pids() {
+    std::vector<pid_t> pids;
+    for (const Child& child : children_) pids.push_back(child.pid);
+    // A child that is gone is found by watch().
+    for (const Child& child : children_)
+      static_cast<void>(write_all(child.down, pids.data(), pids.size() * sizeof(pid_t)));
+  }
+
+  void watch() {
+    std::size_t alive = 0;
+    for (const Child& child : children_) alive += child.pid > 0 ? 1 : 0;
+    while (alive > 0) {
+      std::vector<pollfd> polls;
+      std::vector<std::size_t> which;
+      for (std::size_t i = 0; i < children_.size(); ++i) {
+        if (children_[i].pid <= 0 || children_[i].wait_status) continue;
+        polls.push_back({children_[i].up, POLLIN, 0});
+        which.push_back(i);
+      }
+      const int ready = ::poll(polls.data(), polls.size(), poll_timeout_ms());
+      if (ready < 0 && errno != EINTR) break;
+      if (ready == 0) {
+        kill_all("did not end after another process had");
+        continue;
+      }
+      for (std::size_t k = 0; k < polls.size() && ready > 0; ++k) {
+        if ((polls[k].revents & POLLIN) != 0 && which[k] == 0) {
+          relay_id();
+        } else if (polls[k].revents != 0) {
+          reap(which[k]);
+          --alive;
+        }
+      }
+    }
+    for (const Child& child : children_) {
+      if (child.down >= 0) ::close(child.down);
+      if (child.up >= 0) ::close(child.up);
+    }
+  }
+
+  int poll_timeout_ms() const {
+    if (!failed_ || killed_) return -1;  // a healthy run may take as long as it likes
+    const std::int64_t left = deadline_ns_ - now_ns();
+    return left <= 0 ? 0 : static_cast<int>(left / 1'000'000) + 1;
+  }
+
+  void relay_id() {
+    tuttiUniqueId id{};
+    if (!read_all(children_[0].up, &id, sizeof(id))) return;  // its end comes as POLLHUP
+    for (std::size_t i = 1; i < children_.size(); ++i)
+      if (children_[i].down >= 0) static_cast<void>(write_all(children_[i].down, &id, sizeof(id)));
+  }
+
+  // The child's pipe is closed: it is ending, so waiting for it is short.
+  void reap(std::size_t index) {
+    Child& child = children_[index];
+    int status = 0;
+    while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    child.wait_status = status;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    if (!failed_) deadline_ns_ = now_ns() + std::int64_t{options_.grace_ms} * 1'000'000;
+    failed_ = true;
+    if (index == 0) {  // nobody will send an id any more
+      for (std::size_t i = 1; i < children_.size(); ++i) {
+        ::close(children_[i].down);
+        children_[i].down = -1;
+      }
+    }
+    if (killed_) return;  // said already
+    const char* how = WIFSIGNALED(status) ? "was killed by signal" : "ended with status";
+    const int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+    say(fmt::format("{} {} {}{}", name_of(index), how, number,
+                    WIFSIGNALED(status) ? fmt::format(" ({})", ::strsignal(number)) : ""));
+  }
+
+  // Only our own children, by pid, and only those that were not reaped: no pid can be another's.
+  void kill_all(const char* why) {
+    killed_ = failed_ = true;
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+      if (children_[i].pid <= 0 || children_[i].wait_status) continue;
+      say(fmt::format("{} {} and is killed", name_of(i), why));
+      ::kill(children_[i].pid, SIGKILL);
+    }
+  }
+
+  std::string name_of(std::size_t index) const {
+    const int first = static_cast<int>(index) * options_.ranks_per_process;
+    const int last = first + options_.ranks_per_process - 1;
+    return first == last ? fmt::format("rank {} (pid {})", first, children_[index].pid)
+                         : fmt::format("ranks {}-{} (pid {})", first, last, children_[index].pid);
+  }
+
+  void say(const std::string& text) const {
+    const std::string line = fmt::format("{}: {}\n", options_.program, text);
+    static_cast<void>(std::fputs(line.c_str(), stderr));
+  }
+
+  const LaunchOptions& options_;
+  const std::function<int(Job&)>& body_;
+  std::vector<Child> children_;
+  std::int64_t start_ns_ = 0;
+  std::int64_t deadline_ns_ = 0;
+  bool failed_ = false;
+  bool killed_ = false;
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options, const std::function<int(Job&)>& body) {
+  if (options.processes == 1) {
+    SingleJob job(now_ns());
+    return body(job);
+  }
+  return Launcher(options, body).run();
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,47 @@
+// Runs a body as N processes of this machine and sees all of them to their end.
+//
+// The parent forks before any communicator or thread exists, relays the unique id from process 0 to
+// the others, and waits. A process that dies is reported with its ranks, pid and signal; the others
+// then have a grace period to end by themselves, after which the parent kills them, by pid, so that
+// a command never hangs. Processes die with their parent (PR_SET_PDEATHSIG). With one process
+// nothing is forked and the body runs in the caller.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace tutti::perf {
+
+// What the body learns of its place. Valid during the body.
+class Job {
+ public:
+  virtual ~Job() = default;
+  [[nodiscard]] virtual int process() const = 0;
+  [[nodiscard]] virtual int processes() const = 0;
+  // Pid of each process, in order.
+  [[nodiscard]] virtual const std::vector<pid_t>& pids() const = 0;
+  // Monotonic clock just before the first fork.
+  [[nodiscard]] virtual std::int64_t start_ns() const = 0;
+  // Process 0 gives an id, all receive it; once. Blocks until the id is there; throws
+  // std::runtime_error if process 0 ended first.
+  [[nodiscard]] virtual tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) = 0;
+};
+
+struct LaunchOptions {
+  std::string program;  // for messages
+  int processes = 1;
+  int ranks_per_process = 1;  // for messages
+  int grace_ms = 20'000;      // after the first death
+};
+
+// Runs body in each process and returns the command's exit status: 0 if every body returned 0.
+// Messages go to stderr, lines that start with the program's name.
+[[nodiscard]] int launch(const LaunchOptions& options, const std::function<int(Job&)>& body);
+
+}  // namespace tutti::perf

@@ -1,0 +1,270 @@
+#include "common/main.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "common/launch.hpp"
+#include "common/machine.hpp"
+#include "common/startup.hpp"
+
+namespace tutti::perf {
+namespace {
+
+void print(const std::string& text) {
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stdout));
+  std::fflush(stdout);
+}
+
+std::optional<double> required_busbw() {
+  const char* text = std::getenv("NCCL_TESTS_MIN_BW");
+  return text != nullptr ? std::optional(std::atof(text)) : std::nullopt;
+}
+
+// The table on stdout and the JSON file; lives in rank 0's process.
+class Report : public Reporter {
+ public:
+  Report(const Collective& collective, const Options& options, std::vector<std::string> arguments)
+      : collective_(collective), options_(options), arguments_(std::move(arguments)) {}
+
+  void begin(const std::vector<DeviceRow>& devices) {
+    if (!options_.json_path.empty()) {
+      auto opened = JsonReport::open(options_.json_path);
+      if (opened.report) json_ = std::make_unique<JsonReport>(std::move(*opened.report));
+      print(opened.report ? fmt::format("# Writing JSON output to {}\n", json_->path())
+                          : fmt::format("# {}\n", opened.error));
+    }
+    if (json_) json_->begin(arguments_, options_, TUTTI_NCCL_VERSION_CODE, devices, local_time());
+    print(header_text(collective_.program, options_, TUTTI_NCCL_VERSION_CODE, devices));
+  }
+  void comment(const std::string& lines) { print(lines); }
+  void table_head() { print(table_head_text(options_)); }
+
+  void row_started(const Row& row) override {
+    print(row_start_text(row));
+    in_row_ = true;
+  }
+  void measured(const Measurement& measurement) override { print(measurement_text(measurement)); }
+  void row_finished(const Row& row) override {
+    print(row_end_text(options_, local_time()));
+    in_row_ = false;
+    if (options_.show_plan) print(plan_text(row));
+    if (json_) json_->add(row, options_);
+  }
+  void skipped(const std::string& what) override {
+    static_cast<void>(std::fputs(fmt::format("# skipped {}\n", what).c_str(), stderr));
+  }
+
+  // Returns whether the run counts as a success.
+  bool finish(Summary summary, const std::string& memory_line) {
+    if (in_row_) print("\n");
+    if (json_ && !json_->close(summary, local_time()))
+      summary.errors.push_back(fmt::format("{} could not be written", json_->path()));
+    print(footer_text(collective_.program, summary, memory_line));
+    return summary.ok();
+  }
+
+ private:
+  const Collective& collective_;
+  const Options& options_;
+  std::vector<std::string> arguments_;
+  std::unique_ptr<JsonReport> json_;
+  bool in_row_ = false;
+};
+
+// One process of the job: its threads and what they share.
+class Process {
+ public:
+  Process(const Collective& collective, const Options& options, Job& job,
+          const std::vector<std::string>& arguments)
+      : collective_(collective),
+        options_(options),
+        job_(job),
+        report_(collective, options, arguments) {}
+
+  int run() {
+    try {
+      before_init_ = memory_use();
+      id_ = job_.share([] { return UniqueId::create().value; });
+      if (job_.process() == 0) report_.begin(devices());
+      start_threads();
+    } catch (const std::exception& error) {
+      record(first_rank(), error.what());
+    }
+    if (!error_.empty())
+      static_cast<void>(
+          std::fputs(fmt::format("{}: {}\n", collective_.program, error_).c_str(), stderr));
+    if (job_.process() != 0) return error_.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (!error_.empty()) summary_.errors.push_back(error_);
+    return report_.finish(summary_, memory_line_) ? EXIT_SUCCESS : EXIT_FAILURE;
+  }
+
+ private:
+  [[nodiscard]] int local_ranks() const { return options_.threads * options_.ranks_per_thread; }
+  [[nodiscard]] int first_rank() const { return job_.process() * local_ranks(); }
+
+  std::vector<DeviceRow> devices() const {
+    std::vector<DeviceRow> rows;
+    const std::string host = host_name(), name = processor_name() + " (host memory)";
+    for (int rank = 0; rank < options_.ranks(); ++rank) {
+      const auto process = static_cast<std::size_t>(rank / local_ranks());
+      rows.push_back({rank, 0, job_.pids()[process], host, rank, "host", name});
+    }
+    return rows;
+  }
+
+  tuttiConfig_t config() const {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    if (options_.timeout_s > 0) config.opTimeoutMs = options_.timeout_s * 1000;
+    return config;
+  }
+
+  void start_threads() {
+    std::vector<Communicator> all;  // without -p the calling thread initializes every rank
+    if (!options_.parallel_init)
+      all = init_ranks(id_, options_.ranks(), first_rank(), local_ranks(), config());
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < options_.threads; ++thread) {
+      std::vector<Communicator> mine;
+      for (int i = 0; i < options_.ranks_per_thread && !options_.parallel_init; ++i)
+        mine.push_back(
+            std::move(all[static_cast<std::size_t>(thread * options_.ranks_per_thread + i)]));
+      auto body = [this, thread, mine = std::move(mine)]() mutable {
+        run_thread(thread, std::move(mine));
+      };
+      if (options_.threads == 1)
+        body();  // in the calling thread: a debugger and a profiler see one thread less
+      else
+        threads.emplace_back(std::move(body));
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void run_thread(int thread, std::vector<Communicator> comms) {
+    const int first = first_rank() + thread * options_.ranks_per_thread;
+    try {
+      if (options_.parallel_init)
+        comms = init_ranks(id_, options_.ranks(), first, options_.ranks_per_thread, config());
+      ThreadRanks ranks(std::move(comms), first, options_.ranks());
+      try {
+        run_ranks(thread, ranks);
+        ranks.finish();
+      } catch (...) {
+        ranks.abort();  // so that no other rank waits for this one
+        throw;
+      }
+    } catch (const std::exception& error) {
+      record(first, error.what());
+    }
+  }
+
+  void run_ranks(int thread, ThreadRanks& ranks) {
+    if (!options_.algorithm.empty())
+      for (int i = 0; i < ranks.count(); ++i)
+        ranks.comm(i).set_algorithm(options_.algorithm.c_str());
+    const bool speaks = ranks.first_rank() == 0;
+    if (options_.startup) {
+      const StartupPlace place{job_.start_ns(), before_init_, thread == 0,
+                               startup_buffer_bytes() * static_cast<std::uint64_t>(local_ranks()),
+                               job_.processes()};
+      const std::string lines = measure_startup(ranks, place);
+      if (speaks) report_.comment(lines);
+    }
+    const auto after_init = memory_use();
+    if (speaks) report_.table_head();
+    Bench bench(collective_, options_, ranks,
+                {job_.process(), job_.processes(), speaks ? &report_ : nullptr});
+    for (int cycle = 0; options_.run_cycles == 0 || cycle < options_.run_cycles; ++cycle)
+      bench.run();
+    if (!speaks) return;
+    summary_.out_of_bounds = bench.wrong();
+    summary_.average_busbw = bench.average_busbw();
+    summary_.required_busbw = required_busbw();
+    if (options_.report_memory) memory_line_ = memory_line(after_init, bench.buffer_bytes());
+  }
+
+  // Of rank 0's process, as nccl-tests' -M. Other threads' buffers count like this one's.
+  std::string memory_line(const std::optional<MemoryUse>& after_init,
+                          std::uint64_t buffer_bytes) const {
+    const auto now = memory_use();
+    if (!before_init_ || !after_init || !now) return {};
+    const auto total = [](const MemoryUse& use) {
+      return static_cast<double>(use.anonymous_bytes + use.shared_part_bytes) / 0x1p20;
+    };
+    const double user = static_cast<double>(buffer_bytes) * options_.threads / 0x1p20;
+    const double init = total(*after_init) - total(*before_init_);
+    const double collective = total(*now) - total(*after_init) - user;
+    return fmt::format(
+        "# {:<20} : Initialization {:.1f} MB | User-Allocated {:.1f} MB | "
+        "Collective {:.1f} MB | Total  {:.1f} MB\n",
+        "Host memory usage", init, user, collective, init + user + collective);
+  }
+
+  // Keeps the first error of this process.
+  void record(int rank, const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    if (error_.empty()) error_ = fmt::format("rank {}: {}", rank, what);
+  }
+
+  const Collective& collective_;
+  const Options& options_;
+  Job& job_;
+  Report report_;  // used by rank 0's thread alone once threads run
+  std::optional<MemoryUse> before_init_;
+  tuttiUniqueId id_{};
+  std::mutex mutex_;
+  std::string error_;  // guarded by mutex_
+  Summary summary_;    // written by rank 0's thread, read after it was joined
+  std::string memory_line_;
+};
+
+// Two buffers a rank must fit beside what else runs, as nccl-tests does with a device's memory.
+void limit_to_memory(Options& options) {
+  const auto available = available_memory_bytes();
+  if (!available) return;
+  const std::uint64_t most =
+      *available / 10 * 9 / (2 * static_cast<std::uint64_t>(options.ranks()));
+  if (options.max_bytes <= most) return;
+  options.notes.push_back(
+      fmt::format("-e {} does not fit in memory; reduced to {} bytes", options.max_bytes, most));
+  options.max_bytes = most;
+  options.min_bytes = std::min(options.min_bytes, most);
+}
+
+}  // namespace
+
+int run_tool(const Collective& collective, int argc, char** argv) {
+  constexpr int kUsageError = 2;
+  const std::vector<std::string> arguments(argv, argv + argc);
+  ParseOutcome outcome =
+      parse_options(collective.program, {arguments.begin() + 1, arguments.end()});
+  if (!outcome.options) {
+    static_cast<void>(std::fputs(outcome.text.c_str(), outcome.status == 0 ? stdout : stderr));
+    return outcome.status;
+  }
+  if (std::getenv("NCCL_TESTS_SPLIT") != nullptr ||
+      std::getenv("NCCL_TESTS_SPLIT_MASK") != nullptr) {
+    static_cast<void>(
+        std::fputs("NCCL_TESTS_SPLIT needs tuttiCommSplit, which this version does "
+                   "not have\n",
+                   stderr));
+    return kUsageError;
+  }
+  Options& options = *outcome.options;
+  limit_to_memory(options);
+  for (const std::string& note : options.notes)
+    static_cast<void>(std::fputs(fmt::format("# note: {}\n", note).c_str(), stderr));
+
+  LaunchOptions launching;
+  launching.program = collective.program;
+  launching.processes = options.processes;
+  launching.ranks_per_process = options.threads * options.ranks_per_thread;
+  return launch(launching,
+                [&](Job& job) { return Process(collective, options, job, arguments).run(); });
+}
+
+}  // namespace tutti::perf

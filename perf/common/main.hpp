@@ -1,0 +1,11 @@
+// The whole of a perf tool's main(): options, processes, threads, report.
+#pragma once
+
+#include "common/bench.hpp"
+
+namespace tutti::perf {
+
+// Exit status: 0 all correct and fast enough, 1 wrong results, too slow or failed, 2 wrong usage.
+[[nodiscard]] int run_tool(const Collective& collective, int argc, char** argv);
+
+}  // namespace tutti::perf

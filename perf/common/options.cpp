@@ -1,0 +1,264 @@
+#include "common/options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <functional>
+
+namespace tutti::perf {
+namespace {
+
+// What the command line says before it is checked against itself.
+struct Raw {
+  std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M";
+  std::string op = "sum", type = "float", root = "0";
+  int blocking = 0, average = 1, parallel_init = 0, report_cputime = 0, report_timestamps = 0;
+  int report_memory = 0, per_iteration = 0;
+  // Flags that need a device.
+  int stream_null = 0, graph = 0, local_register = 0, cta_policy = 0, device_implementation = 0;
+  int device_cta_count = 16;
+};
+
+void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
+  app.add_option("-t,--nthreads", options.threads, "threads per process")->default_val(1);
+  app.add_option("-g,--ngpus", options.ranks_per_thread,
+                 "GPUs per thread; without GPUs: ranks on host memory per thread")
+      ->default_val(1);
+  app.add_option("-b,--minbytes", raw.min_bytes, "smallest size, K/M/G allowed")
+      ->default_val("32M");
+  app.add_option("-e,--maxbytes", raw.max_bytes, "largest size")->default_val("32M");
+  app.add_option("-i,--stepbytes", raw.step_bytes, "added between sizes")->default_val("1M");
+  app.add_option("-f,--stepfactor", options.step_factor, "multiplied between sizes");
+  app.add_option("-n,--iters", options.iterations, "timed iterations")->default_val(20);
+  app.add_option("-w,--warmup_iters", options.warmup_iterations, "warm-up iterations")
+      ->default_val(1);
+  app.add_option("-m,--agg_iters", options.aggregated, "operations in one group")->default_val(1);
+  app.add_option("-N,--run_cycles", options.run_cycles, "runs of everything; 0: without end")
+      ->default_val(1);
+  app.add_option("-p,--parallel_init", raw.parallel_init, "0/1: threads initialize in parallel");
+  app.add_option("-c,--check", options.checks, "check operations per size; 0: no checks")
+      ->default_val(1);
+  app.add_option("-o,--op", raw.op, "sum, prod, max, min, avg, mulsum or all")->default_val("sum");
+  app.add_option("-d,--datatype", raw.type, "data type as NCCL names it, or all")
+      ->default_val("float");
+  app.add_option("-r,--root", raw.root, "root rank, or all")->default_val("0");
+  app.add_option("-z,--blocking", raw.blocking,
+                 "1: barrier after each operation, 2: wait only, 3: barrier outside the timing")
+      ->default_val(0);
+  app.add_option("-T,--timeout", options.timeout_s, "seconds an operation may wait for a peer");
+  app.add_option("-C,--report_cputime", raw.report_cputime, "0/1: report the calls' own time");
+  app.add_option("-S,--report_timestamps", raw.report_timestamps, "0/1: add a time to each line");
+  app.add_option("-J,--output_file", options.json_path, "also write the results to FILE.json");
+  app.add_option("-a,--average", raw.average, "time of ranks: 0 rank 0, 1 avg, 2 min, 3 max")
+      ->default_val(1);
+  app.add_option("-M,--memory", raw.report_memory, "0/1: report memory use");
+  app.add_option("-u,--unalign", options.unalign, "start buffers this many elements off a page")
+      ->default_val(0);
+  app.add_option("-I,--per_iter_timing", raw.per_iteration, "0/1: add columns per iteration");
+  app.add_option("-K,--per_iter_skip", options.per_iteration_skip,
+                 "leading iterations left out of those columns");
+}
+
+void add_device_flags(CLI::App& app, Raw& raw) {
+  app.add_option("-y,--stream_null", raw.stream_null, "0/1: needs a GPU");
+  app.add_option("-G,--cudagraph", raw.graph, "graph launches; needs a GPU");
+  app.add_option("-R,--local_register", raw.local_register, "0/1/2: register buffers");
+  app.add_option("-x,--cta_policy", raw.cta_policy, "0/1/2: needs a GPU");
+  app.add_option("-D,--device_implementation", raw.device_implementation, "needs a GPU");
+  app.add_option("-V,--device_cta_count", raw.device_cta_count, "needs a GPU");
+}
+
+void add_own_flags(CLI::App& app, Options& options) {
+  app.add_option("--procs", options.processes,
+                 "processes to fork, each with -t threads of -g ranks")
+      ->default_val(1);
+  app.add_option("--algo", options.algorithm, "force an algorithm (tutti-info lists them)");
+  app.add_flag("--plan", options.show_plan, "print the plan of each measured size");
+  app.add_flag("--startup", options.startup,
+               "report time from fork to first result, and memory after a 64 MiB operation");
+  app.add_flag("--json-env", options.json_environment,
+               "store the environment in the JSON file (it may hold secrets)");
+  app.add_option("--seed", options.seed, "of the test data")->default_val(1);
+}
+
+std::string add_notes(const Raw& raw, Options& options) {
+  const auto note = [&](bool given, std::string_view flag, std::string_view why) {
+    if (given) options.notes.push_back(fmt::format("{} has no effect: {}", flag, why));
+  };
+  constexpr std::string_view kHost = "ranks are on host memory";
+  note(raw.stream_null != 0, "-y", kHost);
+  note(raw.graph != 0, "-G", kHost);
+  note(raw.local_register != 0, "-R", "this version does not register buffers");
+  note(raw.cta_policy != 0, "-x", kHost);
+  note(raw.device_implementation != 0, "-D", kHost);
+  note(raw.device_cta_count != 16, "-V", kHost);
+  return {};
+}
+
+std::string read_sizes(const Raw& raw, Options& options) {
+  const auto read = [](const std::string& text, const char* flag, std::uint64_t& out) {
+    const auto bytes = parse_bytes(text);
+    if (bytes) out = *bytes;
+    return bytes ? std::string() : fmt::format("{}: '{}' is not a size", flag, text);
+  };
+  if (auto error = read(raw.min_bytes, "-b", options.min_bytes); !error.empty()) return error;
+  if (auto error = read(raw.max_bytes, "-e", options.max_bytes); !error.empty()) return error;
+  if (auto error = read(raw.step_bytes, "-i", options.step_bytes); !error.empty()) return error;
+  if (options.max_bytes < options.min_bytes)
+    return fmt::format("invalid sizes: -b {} is larger than -e {}", raw.min_bytes, raw.max_bytes);
+  if (options.step_factor <= 1 && options.step_bytes == 0 && options.max_bytes > options.min_bytes)
+    return "-i must not be 0";
+  return {};
+}
+
+std::string read_names(const Raw& raw, Options& options) {
+  options.all_ops = raw.op == "all";
+  if (options.all_ops) {
+    options.ops.clear();
+    for (int i = 0; i < kOpCount; ++i) options.ops.push_back(static_cast<Op>(i));
+  } else if (const auto op = parse_op(raw.op)) {
+    options.ops = {*op};
+  } else {
+    return fmt::format("-o: unknown operation '{}'", raw.op);
+  }
+  options.all_types = raw.type == "all";
+  if (options.all_types) {
+    options.types.clear();
+    for (int i = 0; i < tuttiNumTypes; ++i)
+      options.types.push_back(static_cast<tuttiDataType_t>(i));
+  } else if (const auto type = parse_type(raw.type)) {
+    options.types = {*type};
+  } else {
+    return fmt::format("-d: unknown data type '{}'", raw.type);
+  }
+  if (raw.root == "all") {
+    options.root = -1;
+    return {};
+  }
+  const char* end = raw.root.data() + raw.root.size();
+  if (std::from_chars(raw.root.data(), end, options.root).ptr != end)
+    return fmt::format("-r: '{}' is neither a rank nor 'all'", raw.root);
+  return {};
+}
+
+struct Bound {
+  const char* flag;
+  std::int64_t value, least, most;
+};
+
+std::string check_bounds(const Raw& raw, const Options& options) {
+  constexpr std::int64_t kMany = 1'000'000'000;
+  const std::int64_t ranks =
+      std::int64_t{options.processes} * options.threads * options.ranks_per_thread;
+  const Bound bounds[] = {
+      {"-t", options.threads, 1, kMaxRanks},
+      {"-g", options.ranks_per_thread, 1, kMaxRanks},
+      {"--procs", options.processes, 1, kMaxProcesses},
+      {"ranks in all (--procs times -t times -g)", ranks, 1, kMaxRanks},
+      {"-n", options.iterations, 1, kMany},
+      {"-w", options.warmup_iterations, 0, kMany},
+      {"-m", options.aggregated, 1, 1 << 20},
+      {"-N", options.run_cycles, 0, kMany},
+      {"-c", options.checks, 0, kMany},
+      {"-r", options.root, -1, ranks - 1},
+      {"-z", raw.blocking, 0, 3},
+      {"-T", options.timeout_s, 0, 1'000'000},
+      {"-a", raw.average, 0, 3},
+      {"-u", options.unalign, 0, 1 << 20},
+      {"-K", options.per_iteration_skip, 0, options.iterations - 1},
+      {"-f", static_cast<std::int64_t>(options.step_factor), 1, kMany},
+  };
+  for (const Bound& bound : bounds)
+    if (bound.value < bound.least || bound.value > bound.most)
+      return fmt::format("{}: {} is not in {}..{}", bound.flag, bound.value, bound.least,
+                         bound.most);
+  const std::string& path = options.json_path;
+  if (!path.empty() && !path.ends_with(".json"))
+    return fmt::format("-J: '{}' does not end in .json, the only format there is", path);
+  return {};
+}
+
+std::string finish(const Raw& raw, Options& options) {
+  const std::function<std::string()> steps[] = {
+      [&] { return read_sizes(raw, options); },
+      [&] { return read_names(raw, options); },
+      [&] { return check_bounds(raw, options); },
+      [&] { return add_notes(raw, options); },
+  };
+  for (const auto& step : steps)
+    if (auto error = step(); !error.empty()) return error;
+  options.blocking = static_cast<Blocking>(raw.blocking);
+  options.average = static_cast<Average>(raw.average);
+  options.parallel_init = raw.parallel_init != 0;
+  options.report_cputime = raw.report_cputime != 0;
+  options.report_timestamps = raw.report_timestamps != 0;
+  options.report_memory = raw.report_memory != 0;
+  options.per_iteration = raw.per_iteration != 0;
+  return {};
+}
+
+}  // namespace
+
+ParseOutcome parse_options(const std::string& program, std::vector<std::string> arguments) {
+  constexpr int kUsageError = 2;
+  Raw raw;
+  Options options;
+  CLI::App app(
+      "Measures and checks a collective among threads and processes of this machine.\n"
+      "Flags, columns and units are those of nccl-tests.",
+      program);
+  add_nccl_flags(app, raw, options);
+  add_device_flags(app, raw);
+  add_own_flags(app, options);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    return {std::nullopt, app.help(), 0};
+  } catch (const CLI::ParseError& error) {
+    return {std::nullopt, fmt::format("{}: {}\n", program, error.what()), kUsageError};
+  }
+  if (const auto error = finish(raw, options); !error.empty())
+    return {std::nullopt, fmt::format("{}: {}\n", program, error), kUsageError};
+  return {std::move(options), {}, 0};
+}
+
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || number < 0) return std::nullopt;
+  std::string suffix;
+  for (char c : std::string_view(rest, static_cast<std::size_t>(end - rest)))
+    suffix += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  if (suffix.ends_with("IB") && suffix.size() == 3)
+    suffix.resize(1);
+  else if (suffix.ends_with("B") && suffix.size() == 2)
+    suffix.resize(1);
+  if (suffix == "K")
+    number *= 0x1p10;
+  else if (suffix == "M")
+    number *= 0x1p20;
+  else if (suffix == "G")
+    number *= 0x1p30;
+  else if (!suffix.empty())
+    return std::nullopt;
+  if (!(number <= 0x1p53)) return std::nullopt;
+  return static_cast<std::uint64_t>(number);
+}
+
+std::vector<std::uint64_t> sizes_of(const Options& options) {
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
+    sizes.push_back(bytes);
+    // A factor leaves 0 at 0: one size, not an endless run.
+    const std::uint64_t next =
+        options.step_factor > 1 ? bytes * options.step_factor : bytes + options.step_bytes;
+    if (next <= bytes) break;
+    bytes = next;
+  }
+  return sizes;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,81 @@
+// The command line of the perf tools: the flags of nccl-tests 2.19, short and long, and Tutti's
+// own.
+//
+// Parsing is pure: arguments in, options or an error text out. Whatever a run on host memory cannot
+// honour is accepted and named in `notes`. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/number.hpp"
+
+namespace tutti::perf {
+
+enum class Average { kRank0 = 0, kAverage = 1, kMinimum = 2, kMaximum = 3 };
+enum class Blocking { kOff = 0, kBarrierEach = 1, kWaitEach = 2, kBarrierOuter = 3 };
+
+// Bounds of what one command may start, so that a typing error does not take the machine down.
+inline constexpr int kMaxProcesses = 1024;
+inline constexpr int kMaxRanks = 4096;
+
+struct Options {
+  int threads = 1;           // -t
+  int ranks_per_thread = 1;  // -g: "GPUs" of a thread; ranks on host memory here
+  int processes = 1;         // --procs
+  std::uint64_t min_bytes = std::uint64_t{32} << 20;    // -b
+  std::uint64_t max_bytes = std::uint64_t{32} << 20;    // -e
+  std::uint64_t step_bytes = std::uint64_t{1} << 20;    // -i
+  std::uint64_t step_factor = 1;                        // -f; 1: steps of step_bytes
+  int iterations = 20;                                  // -n
+  int warmup_iterations = 1;                            // -w
+  int aggregated = 1;                                   // -m
+  int run_cycles = 1;                                   // -N; 0: until stopped
+  bool parallel_init = false;                           // -p
+  int checks = 1;                                       // -c: check operations per size; 0: none
+  std::vector<Op> ops = {Op::kSum};                     // -o
+  bool all_ops = false;                                 // -o all: skip what the library lacks
+  std::vector<tuttiDataType_t> types = {tuttiFloat32};  // -d
+  bool all_types = false;                               // -d all
+  int root = 0;                                         // -r; -1: all
+  Blocking blocking = Blocking::kOff;                   // -z
+  int timeout_s = 0;                                    // -T; 0: the library's own
+  bool report_cputime = false;                          // -C
+  bool report_timestamps = false;                       // -S
+  std::string json_path;                                // -J
+  Average average = Average::kAverage;                  // -a
+  bool report_memory = false;                           // -M
+  int unalign = 0;                 // -u: elements by which buffers start off a page
+  bool per_iteration = false;      // -I
+  int per_iteration_skip = 0;      // -K
+  std::string algorithm;           // --algo; empty: the library chooses
+  bool startup = false;            // --startup
+  bool show_plan = false;          // --plan
+  bool json_environment = false;   // --json-env
+  std::uint64_t seed = 1;          // --seed
+  std::vector<std::string> notes;  // one line each, for stderr
+
+  [[nodiscard]] int ranks() const { return processes * threads * ranks_per_thread; }
+};
+
+struct ParseOutcome {
+  std::optional<Options> options;  // empty: print `text` and exit with `status`
+  std::string text;
+  int status = 0;
+};
+
+// `arguments` without the program's name.
+[[nodiscard]] ParseOutcome parse_options(const std::string& program,
+                                         std::vector<std::string> arguments);
+
+// A size: a number, decimals allowed, with an optional suffix K, M or G (powers of 1024, any case,
+// "KB" and "KiB" mean the same). nullopt if it is none or exceeds 2^53.
+[[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text);
+
+// The sizes of a run in bytes, in order: from min_bytes by step_factor or step_bytes.
+[[nodiscard]] std::vector<std::uint64_t> sizes_of(const Options& options);
+
+}  // namespace tutti::perf

@@ -1,0 +1,78 @@
+#include "common/ranks.hpp"
+
+namespace tutti::perf {
+
+void ThreadRanks::fail(tuttiResult_t result) {
+  // The rank whose communicator knows more than "a peer failed" speaks for the thread.
+  for (Communicator& comm : comms_) {
+    const char* detail = tuttiGetLastError(comm.get());
+    if (detail != nullptr && *detail != '\0') check(result, comm.get());
+  }
+  check(result);
+  throw Exception(tuttiInternalError, "no error to report");
+}
+
+void ThreadRanks::barrier() {
+  std::vector<std::int32_t> tokens(comms_.size(), 1);
+  for_each(false, [&](int i) {
+    std::int32_t* token = &tokens[static_cast<std::size_t>(i)];
+    return tuttiAllReduce(token, token, 1, tuttiInt32, tuttiMax, comm(i).get(), nullptr);
+  });
+}
+
+std::vector<double> ThreadRanks::reduce(std::vector<double> values, std::size_t width,
+                                        tuttiRedOp_t op) {
+  for_each(false, [&](int i) {
+    double* mine = values.data() + static_cast<std::size_t>(i) * width;
+    return tuttiAllReduce(mine, mine, width, tuttiFloat64, op, comm(i).get(), nullptr);
+  });
+  values.resize(width);
+  return values;
+}
+
+double ThreadRanks::reduce_one(double value, tuttiRedOp_t op) {
+  return reduce(std::vector<double>(comms_.size(), value), 1, op)[0];
+}
+
+void ThreadRanks::abort() noexcept {
+  for (Communicator& comm : comms_) static_cast<void>(tuttiCommAbort(comm.release()));
+}
+
+void ThreadRanks::finish() {
+  tuttiResult_t first = tuttiSuccess;
+  for (Communicator& comm : comms_) {
+    const tuttiResult_t result = tuttiCommDestroy(comm.release());
+    if (first == tuttiSuccess) first = result;
+  }
+  comms_.clear();
+  check(first);
+}
+
+std::vector<Communicator> init_ranks(const tuttiUniqueId& id, int all_ranks, int first_rank,
+                                     int count, const tuttiConfig_t& config) {
+  std::vector<tuttiComm_t> handles(static_cast<std::size_t>(count), nullptr);
+  tuttiConfig_t shared = config;
+  const auto init = [&](int i) {
+    return tuttiCommInitRankConfig(&handles[static_cast<std::size_t>(i)], all_ranks, id,
+                                   first_rank + i, &shared);
+  };
+  tuttiResult_t result = tuttiSuccess;
+  if (count == 1) {
+    result = init(0);
+  } else {
+    check(tuttiGroupStart());
+    for (int i = 0; i < count && result == tuttiSuccess; ++i) result = init(i);
+    const tuttiResult_t end = tuttiGroupEnd();
+    if (result == tuttiSuccess) result = end;
+  }
+  std::string message;
+  if (result != tuttiSuccess) message = tuttiGetLastError(nullptr);
+  std::vector<Communicator> comms(handles.begin(), handles.end());
+  if (result != tuttiSuccess) {
+    for (Communicator& comm : comms) static_cast<void>(tuttiCommAbort(comm.release()));
+    throw Exception(result, message.empty() ? tuttiGetErrorString(result) : message);
+  }
+  return comms;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,267 @@
+// The tool itself, as a user runs it: real processes and threads, the table parsed as scripts do.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+extern char** environ;
+
+namespace tutti::perf {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> split(const std::string& line) {
+  std::istringstream words(line);
+  std::vector<std::string> out;
+  for (std::string word; words >> word;) out.push_back(word);
+  return out;
+}
+
+// A running tool. Its output is read as it comes, so that it never blocks on a full pipe.
+class Tool {
+ public:
+  explicit Tool(const std::string& arguments) {
+    int out[2], err[2];
+    if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    std::vector<std::string> words = split(arguments);
+    words.insert(words.begin(), TUTTI_ALL_REDUCE_PERF);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    if (::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) std::abort();
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(out[1]);
+    ::close(err[1]);
+    out_ = out[0];
+    err_ = err[0];
+  }
+  ~Tool() {
+    ::close(out_);
+    ::close(err_);
+  }
+
+  // Reads until stdout holds `text`, or all output has ended.
+  bool wait_for(const std::string& text) {
+    while (output.find(text) == std::string::npos)
+      if (!pump()) return false;
+    return true;
+  }
+  // Reads everything and returns the exit status.
+  int finish() {
+    while (pump()) {
+    }
+    int status = 0;
+    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  std::string output, errors;
+
+ private:
+  bool pump() {
+    pollfd polls[2] = {{out_open_ ? out_ : -1, POLLIN, 0}, {err_open_ ? err_ : -1, POLLIN, 0}};
+    if (!out_open_ && !err_open_) return false;
+    if (::poll(polls, 2, -1) < 0) return errno == EINTR;
+    if (polls[0].revents != 0) out_open_ = take(out_, output);
+    if (polls[1].revents != 0) err_open_ = take(err_, errors);
+    return true;
+  }
+  static bool take(int fd, std::string& into) {
+    char buffer[4096];
+    const ssize_t n = ::read(fd, buffer, sizeof(buffer));
+    if (n > 0) into.append(buffer, static_cast<std::size_t>(n));
+    return n > 0;
+  }
+  pid_t pid_ = -1;
+  int out_ = -1, err_ = -1;
+  bool out_open_ = true, err_open_ = true;
+};
+
+// The data rows, split on whitespace.
+std::vector<std::vector<std::string>> rows_of(const std::string& output) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty() && line[0] != '#') rows.push_back(split(line));
+  return rows;
+}
+
+std::vector<pid_t> pids_of(const std::string& output) {
+  std::vector<pid_t> pids;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    int rank = 0, pid = 0;
+    if (std::sscanf(line.c_str(), "#  Rank %d Group %*d Pid %d", &rank, &pid) == 2)
+      pids.push_back(pid);
+  }
+  return pids;
+}
+
+struct Shape {
+  const char* name;
+  const char* arguments;
+  std::size_t ranks, processes;
+};
+
+void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.arguments; }
+
+class AllReducePerf : public testing::TestWithParam<Shape> {};
+
+TEST_P(AllReducePerf, TableIsCompleteAndRight) {
+  const Shape& run = GetParam();
+  Tool tool(fmt::format("{} -b 8 -e 64K -f 4 -n 5", run.arguments));
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  EXPECT_EQ(tool.errors, "");
+  const auto rows = rows_of(tool.output);
+  ASSERT_EQ(rows.size(), 7u) << tool.output;
+  std::uint64_t bytes = 8;
+  for (const auto& row : rows) {
+    ASSERT_EQ(row.size(), 13u);
+    EXPECT_EQ(row[0], std::to_string(bytes));
+    EXPECT_EQ(row[1], std::to_string(bytes / 4));
+    EXPECT_EQ(row[2], "float");
+    EXPECT_EQ(row[3], "sum");
+    EXPECT_EQ(row[4], "-1");
+    EXPECT_GT(std::stod(row[5]), 0);
+    EXPECT_EQ(row[8], "0");
+    EXPECT_GT(std::stod(row[9]), 0);
+    EXPECT_EQ(row[12], "0");
+    bytes *= 4;
+  }
+  const std::vector<pid_t> pids = pids_of(tool.output);
+  EXPECT_EQ(pids.size(), run.ranks);
+  EXPECT_EQ((std::set<pid_t>(pids.begin(), pids.end()).size()), run.processes);
+  EXPECT_THAT(tool.output, HasSubstr("# Out of bounds values : 0 OK\n"));
+  EXPECT_THAT(tool.output, HasSubstr("# Collective test concluded: all_reduce_perf\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AllReducePerf,
+                         testing::Values(Shape{"one", "", 1, 1}, Shape{"procs2", "--procs 2", 2, 2},
+                                         Shape{"threads3", "-t 3", 3, 1},
+                                         Shape{"ranks2", "-g 2", 2, 1},
+                                         Shape{"mixed", "--procs 2 -t 2 -g 2 -p 1", 8, 2},
+                                         Shape{"grouped", "-t 2 -m 3 -c 2", 2, 1},
+                                         Shape{"unaligned", "--procs 2 -u 3 -z 1 -a 3", 2, 2}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+TEST(AllReducePerfTool, EveryTypeAndOperation) {
+  Tool tool("-t 3 -b 1K -e 1K -n 2 -d all -o all");
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  std::set<std::string> seen;
+  for (const auto& row : rows_of(tool.output)) {
+    seen.insert(row[2] + " " + row[3]);
+    EXPECT_EQ(row[8], "0");
+    EXPECT_EQ(row[12], "0");
+  }
+  for (const char* type : {"int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float",
+                           "double", "bfloat16"})
+    for (const char* op : {"sum", "prod", "max", "min", "avg"})
+      EXPECT_TRUE(seen.contains(fmt::format("{} {}", type, op))) << type << ' ' << op;
+  // What the library lacks is said, not passed over.
+  EXPECT_THAT(tool.errors, HasSubstr("# skipped float mulsum: "));
+}
+
+TEST(AllReducePerfTool, OddSizesAndZero) {
+  Tool tool("--procs 3 -b 0 -e 100 -i 9 -n 3 -d int8");
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  EXPECT_EQ(rows_of(tool.output).size(), 12u);
+}
+
+TEST(AllReducePerfTool, ForcedAlgorithmIsReported) {
+  for (const char* name : {"ring", "tree", "one_shot"}) {
+    Tool tool(fmt::format("-t 3 -b 4K -e 4K -n 2 --plan --algo {}", name));
+    ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+    EXPECT_THAT(tool.output, HasSubstr(fmt::format("algorithm {}\n", name)));
+    EXPECT_THAT(tool.output, HasSubstr(fmt::format("#   plan both: {} ", name)));
+  }
+  Tool unknown("-t 2 --algo does_not_exist -b 8 -e 8");
+  EXPECT_EQ(unknown.finish(), 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("does_not_exist"));
+}
+
+TEST(AllReducePerfTool, JsonHoldsTheTable) {
+  std::string folder = testing::TempDir() + "tutti_perf_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/out.json";
+  Tool tool(fmt::format("--procs 2 -b 8 -e 32 -f 2 -n 4 -I 1 -K 1 -J {}", path));
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  EXPECT_THAT(tool.output, HasSubstr("# Writing JSON output to " + path));
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file);
+  EXPECT_EQ(json["results"].size(), 3u);
+  EXPECT_EQ(json["config"]["devices"].size(), 2u);
+  EXPECT_TRUE(json["env"].empty());
+  const auto& iterations = json["results"][0]["in_place_per_iter"];
+  EXPECT_EQ(iterations["times_us"].size(), 4u);
+  EXPECT_EQ(iterations["per_process_max_times_us"].size(), 2u);
+  EXPECT_EQ(rows_of(tool.output)[0].size(), 21u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(AllReducePerfTool, TooLittleBandwidthFails) {
+  ::setenv("NCCL_TESTS_MIN_BW", "1e9", 1);
+  Tool tool("-t 2 -b 8 -e 8 -n 2");
+  ::unsetenv("NCCL_TESTS_MIN_BW");
+  EXPECT_EQ(tool.finish(), 1);
+  EXPECT_THAT(tool.output, HasSubstr(" FAILED\n"));
+}
+
+TEST(AllReducePerfTool, WrongUsageAndHelp) {
+  Tool wrong("-b 2 -e 1");
+  EXPECT_EQ(wrong.finish(), 2);
+  EXPECT_EQ(wrong.output, "");
+  EXPECT_THAT(wrong.errors, HasSubstr("all_reduce_perf: invalid sizes"));
+  Tool help("--help");
+  EXPECT_EQ(help.finish(), 0);
+  EXPECT_THAT(help.output, HasSubstr("--minbytes"));
+}
+
+TEST(AllReducePerfTool, MulsumAloneIsAClearError) {
+  Tool tool("-t 2 -b 8 -e 8 -o mulsum");
+  EXPECT_EQ(tool.finish(), 1);
+  EXPECT_THAT(tool.errors, HasSubstr("all_reduce_perf: rank "));
+}
+
+TEST(AllReducePerfTool, AKilledRankEndsTheRunByName) {
+  Tool tool("--procs 3 -b 8 -e 8 -N 0");
+  ASSERT_TRUE(tool.wait_for("float")) << tool.output << tool.errors;  // it measures
+  const std::vector<pid_t> pids = pids_of(tool.output);
+  ASSERT_EQ(pids.size(), 3u);
+  ASSERT_EQ(::kill(pids[1], SIGKILL), 0);
+  EXPECT_EQ(tool.finish(), 1);
+  EXPECT_THAT(tool.errors,
+              HasSubstr(fmt::format(
+                  "all_reduce_perf: rank 1 (pid {}) was killed by signal 9 (Killed)", pids[1])));
+  // The survivors learn of it from the library, not from the launcher's patience.
+  EXPECT_THAT(tool.errors, testing::Not(HasSubstr("is killed")));
+  EXPECT_THAT(tool.errors, testing::ContainsRegex(fmt::format("rank [02]: .*{}", pids[1])));
+}
+
+TEST(AllReducePerfTool, StartupLines) {
+  Tool tool("--procs 2 --startup -b 8 -e 8 -n 2");
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  EXPECT_THAT(tool.output,
+              testing::ContainsRegex("# Startup              : [0-9.]+ ms from the first fork"));
+  EXPECT_THAT(tool.output, HasSubstr("# Memory               : "));
+}
+
+}  // namespace
+}  // namespace tutti::perf

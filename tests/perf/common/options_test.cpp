@@ -1,0 +1,144 @@
+#include "common/options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace tutti::perf {
+namespace {
+
+ParseOutcome parse(const std::string& line) {
+  std::istringstream words(line);
+  std::vector<std::string> arguments;
+  for (std::string word; words >> word;) arguments.push_back(word);
+  return parse_options("all_reduce_perf", arguments);
+}
+
+TEST(Options, DefaultsAreThoseOfNcclTests) {
+  const Options o = *parse("").options;
+  EXPECT_EQ(o.threads, 1);
+  EXPECT_EQ(o.ranks_per_thread, 1);
+  EXPECT_EQ(o.min_bytes, 33'554'432u);
+  EXPECT_EQ(o.max_bytes, 33'554'432u);
+  EXPECT_EQ(o.step_bytes, 1'048'576u);
+  EXPECT_EQ(o.step_factor, 1u);
+  EXPECT_EQ(o.iterations, 20);
+  EXPECT_EQ(o.warmup_iterations, 1);
+  EXPECT_EQ(o.aggregated, 1);
+  EXPECT_EQ(o.run_cycles, 1);
+  EXPECT_EQ(o.checks, 1);
+  EXPECT_EQ(o.average, Average::kAverage);
+  EXPECT_EQ(o.ops, std::vector{Op::kSum});
+  EXPECT_EQ(o.types, std::vector{tuttiFloat32});
+  EXPECT_TRUE(o.notes.empty());
+}
+
+TEST(Options, ShortAndLongNamesMeanTheSame) {
+  const char* kShort =
+      "-t 2 -g 3 -b 8 -e 64K -i 4K -f 4 -n 7 -w 5 -m 2 -N 3 -p 1 -c 2 -o max -d half -r 1 -z 3 "
+      "-T 9 -C 1 -S 1 -J out.json -a 3 -M 1 -u 2 -I 1 -K 4";
+  const char* kLong =
+      "--nthreads 2 --ngpus 3 --minbytes 8 --maxbytes 64K --stepbytes 4K --stepfactor 4 --iters 7 "
+      "--warmup_iters 5 --agg_iters 2 --run_cycles 3 --parallel_init 1 --check 2 --op max "
+      "--datatype half --root 1 --blocking 3 --timeout 9 --report_cputime 1 --report_timestamps 1 "
+      "--output_file out.json --average 3 --memory 1 --unalign 2 --per_iter_timing 1 "
+      "--per_iter_skip 4";
+  for (const char* line : {kShort, kLong}) {
+    const ParseOutcome outcome = parse(line);
+    ASSERT_TRUE(outcome.options) << outcome.text;
+    const Options& o = *outcome.options;
+    EXPECT_EQ(o.ranks(), 6);
+    EXPECT_EQ(o.min_bytes, 8u);
+    EXPECT_EQ(o.max_bytes, 65'536u);
+    EXPECT_EQ(o.step_bytes, 4096u);
+    EXPECT_EQ(o.step_factor, 4u);
+    EXPECT_EQ(o.iterations, 7);
+    EXPECT_EQ(o.warmup_iterations, 5);
+    EXPECT_EQ(o.aggregated, 2);
+    EXPECT_EQ(o.run_cycles, 3);
+    EXPECT_TRUE(o.parallel_init);
+    EXPECT_EQ(o.checks, 2);
+    EXPECT_EQ(o.ops, std::vector{Op::kMax});
+    EXPECT_EQ(o.types, std::vector{tuttiFloat16});
+    EXPECT_EQ(o.root, 1);
+    EXPECT_EQ(o.blocking, Blocking::kBarrierOuter);
+    EXPECT_EQ(o.timeout_s, 9);
+    EXPECT_TRUE(o.report_cputime && o.report_timestamps && o.report_memory && o.per_iteration);
+    EXPECT_EQ(o.json_path, "out.json");
+    EXPECT_EQ(o.average, Average::kMaximum);
+    EXPECT_EQ(o.unalign, 2);
+    EXPECT_EQ(o.per_iteration_skip, 4);
+  }
+}
+
+TEST(Options, GluedAndEqualsForms) {
+  const ParseOutcome outcome = parse("-b8 --maxbytes=1M -f2 -dbfloat16");
+  ASSERT_TRUE(outcome.options) << outcome.text;
+  EXPECT_EQ(outcome.options->min_bytes, 8u);
+  EXPECT_EQ(outcome.options->max_bytes, 1'048'576u);
+  EXPECT_EQ(outcome.options->types, std::vector{tuttiBfloat16});
+}
+
+TEST(Options, AllMeansEveryTypeAndOperation) {
+  const Options o = *parse("-d all -o all").options;
+  EXPECT_EQ(o.types.size(), std::size_t{tuttiNumTypes});
+  EXPECT_EQ(o.ops.size(), std::size_t{kOpCount});
+  EXPECT_TRUE(o.all_types && o.all_ops);
+}
+
+TEST(Options, FlagsThatNeedADeviceAreNoted) {
+  const ParseOutcome outcome = parse("-y 1 -G 4 -R 2 -x 1 -D 3 -V 8");
+  ASSERT_TRUE(outcome.options) << outcome.text;
+  ASSERT_EQ(outcome.options->notes.size(), 6u);
+  for (const std::string& note : outcome.options->notes)
+    EXPECT_NE(note.find(" has no effect: "), std::string::npos);
+}
+
+TEST(Options, WrongUsageIsSaidInOneLine) {
+  for (const char* line : {"-b 2M -e 1M",  "-b x",           "-e 1T",
+                           "-o xor",       "-d float128",    "-t 0",
+                           "-g -1",        "--procs 0",      "--procs 64 -t 64 -g 64",
+                           "-n 0",         "-z 4",           "-a 7",
+                           "-r 1",         "-K 20",          "-J out.csv",
+                           "--frobnicate", "-i 0 -b 1 -e 2", "-n many",
+                           "-r some",      "stray"}) {
+    const ParseOutcome outcome = parse(line);
+    EXPECT_FALSE(outcome.options) << line;
+    EXPECT_NE(outcome.status, 0) << line;
+    EXPECT_TRUE(outcome.text.starts_with("all_reduce_perf: ")) << outcome.text;
+    EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
+  }
+}
+
+TEST(Options, HelpSucceeds) {
+  for (const char* line : {"-h", "--help"}) {
+    const ParseOutcome outcome = parse(line);
+    EXPECT_FALSE(outcome.options);
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_NE(outcome.text.find("--stepfactor"), std::string::npos);
+  }
+}
+
+TEST(ParseBytes, SuffixesAreBinary) {
+  EXPECT_EQ(parse_bytes("0"), 0u);
+  EXPECT_EQ(parse_bytes("8"), 8u);
+  EXPECT_EQ(parse_bytes("1K"), 1024u);
+  EXPECT_EQ(parse_bytes("1k"), 1024u);
+  EXPECT_EQ(parse_bytes("1.5M"), 1'572'864u);
+  EXPECT_EQ(parse_bytes("2GB"), 2'147'483'648u);
+  EXPECT_EQ(parse_bytes("2GiB"), 2'147'483'648u);
+  for (const char* text : {"", "K", "-1", "1X", "1KK", "1 K", "nan", "inf", "1e400", "9999999999G"})
+    EXPECT_FALSE(parse_bytes(text)) << text;
+}
+
+TEST(Sizes, FactorStepAndTheirEnds) {
+  using V = std::vector<std::uint64_t>;
+  EXPECT_EQ(sizes_of(*parse("-b 8 -e 64K -f 4").options), (V{8, 32, 128, 512, 2048, 8192, 32'768}));
+  EXPECT_EQ(sizes_of(*parse("-b 10 -e 30 -i 10").options), (V{10, 20, 30}));
+  EXPECT_EQ(sizes_of(*parse("").options), (V{33'554'432}));
+  EXPECT_EQ(sizes_of(*parse("-b 0 -e 8 -f 2").options), (V{0}));
+  EXPECT_EQ(sizes_of(*parse("-b 0 -e 16 -i 8").options), (V{0, 8, 16}));
+}
+
+}  // namespace
+}  // namespace tutti::perf
