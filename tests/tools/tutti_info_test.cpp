@@ -1,0 +1,78 @@
+// tutti-info as a user runs it: everything there is appears, in text and in JSON.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "algorithms/algorithm.hpp"
+#include "base/config.hpp"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int status = -1;
+  std::string output;
+};
+
+Outcome run(const std::string& environment, const std::string& arguments) {
+  const std::string command = environment + " " + TUTTI_INFO + " " + arguments + " 2>&1";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;)
+    outcome.output.append(buffer, n);
+  outcome.status = WEXITSTATUS(::pclose(pipe));
+  return outcome;
+}
+
+TEST(TuttiInfo, TextNamesEveryAlgorithmAndVariable) {
+  const Outcome outcome = run("env -u TUTTI_ALGO", "");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  for (const char* title : {"Build\n", "Machine\n", "Algorithms", "Variables", "memfd", "shm"})
+    EXPECT_THAT(outcome.output, HasSubstr(title));
+  for (const Algorithm* algorithm : all_algorithms()) {
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(algorithm->name)));
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(algorithm->summary)));
+  }
+  for (const ConfigVariable& variable : config_table())
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(variable.name)));
+}
+
+TEST(TuttiInfo, JsonShowsWhatIsSet) {
+  const Outcome outcome = run("TUTTI_OP_TIMEOUT_S=17", "--json");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(json["variables"].size(), config_table().size());
+  EXPECT_EQ(json["algorithms"].size(), all_algorithms().size());
+  bool found = false;
+  for (const auto& variable : json["variables"]) {
+    const bool mine = variable["name"] == "TUTTI_OP_TIMEOUT_S";
+    found = found || mine;
+    if (mine) {
+      EXPECT_EQ(variable["value"], "17");
+      EXPECT_EQ(variable["set"], true);
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(TuttiInfo, WarnsOfBadValuesAndUnknownNames) {
+  const Outcome bad = run("TUTTI_OP_TIMEOUT_S=soon", "");
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_THAT(bad.output, HasSubstr("TUTTI_OP_TIMEOUT_S"));
+  EXPECT_THAT(bad.output, HasSubstr("soon"));
+  const Outcome unknown = run("TUTTI_ALGOO=ring", "");
+  EXPECT_EQ(unknown.status, 0);
+  EXPECT_THAT(unknown.output, HasSubstr("TUTTI_ALGOO is set and means nothing"));
+}
+
+TEST(TuttiInfo, WrongUsage) { EXPECT_EQ(run("", "--frobnicate").status, 2); }
+
+}  // namespace
+}  // namespace tutti

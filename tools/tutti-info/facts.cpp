@@ -1,0 +1,176 @@
+#include "facts.hpp"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "algorithms/algorithm.hpp"
+#include "base/config.hpp"
+#include "base/host.hpp"
+#include "kernels/reduce_copy.hpp"
+#include "tutti/tutti.h"
+
+#if defined(TUTTI_HAVE_HWLOC)
+#include <hwloc.h>
+#endif
+
+namespace tutti::info {
+namespace {
+
+std::string version_text() {
+  return fmt::format("{}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+}
+
+std::string compiler_text() {
+#if defined(__clang__)
+  return fmt::format("clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return fmt::format("gcc {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+}
+
+std::string sanitizer_text() {
+#if defined(__SANITIZE_ADDRESS__)
+  return "address";
+#elif defined(__SANITIZE_THREAD__)
+  return "thread";
+#else
+  return "none";
+#endif
+}
+
+// Data types for which there is a sum kernel, by name.
+std::string reduced_types() {
+  std::string text;
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    if (reduce_copy_kernel(type, ReduceOp::kSum) == nullptr) continue;
+    if (!text.empty()) text += ' ';
+    text += name_of(type);
+  }
+  return text;
+}
+
+std::string isa_text() {
+  std::string offered;
+  for (const char* isa : {"avx512", "avx2", "scalar"}) {
+    if (reduce_copy_kernel_for(isa, DataType::kFloat32, ReduceOp::kSum) == nullptr) continue;
+    if (!offered.empty()) offered += ", ";
+    offered += isa;
+  }
+  return fmt::format("{} (usable here: {})", kernel_isa(), offered);
+}
+
+std::vector<Fact> build_facts() {
+  std::vector<Fact> facts {
+    {"version", version_text()}, {"NCCL API", fmt::format("as of {}", TUTTI_NCCL_VERSION_CODE)},
+        {"compiler", compiler_text()}, {"sanitizer", sanitizer_text()}, {"transports", "shm"},
+        {"collectives", "all_reduce"}, {"kernels", isa_text()}, {"data types", reduced_types()},
+        {"CUDA", "no"},
+#if defined(TUTTI_HAVE_HWLOC)
+        {"hwloc", fmt::format("yes (API 0x{:x})", hwloc_get_api_version())},
+#else
+        {"hwloc", "no"},
+#endif
+  };
+  return facts;
+}
+
+std::string kernel_text() {
+  utsname name{};
+  return ::uname(&name) == 0 ? fmt::format("{} {} {}", name.sysname, name.release, name.machine)
+                             : std::string("unknown");
+}
+
+std::string processor_text() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+std::string cache_text(std::size_t bytes) {
+  return bytes == 0 ? std::string("unknown") : fmt::format("{} KiB", bytes / 1024);
+}
+
+const char* yes_no(bool value) { return value ? "yes" : "no"; }
+
+#if defined(TUTTI_HAVE_HWLOC)
+// "1 packages, 1 NUMA nodes, 2 cores, 2 hardware threads".
+std::string topology_text() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) return "unknown";
+  std::string text = "unknown";
+  if (hwloc_topology_load(topology) == 0) {
+    const auto count = [topology](hwloc_obj_type_t type) {
+      return std::max(0, hwloc_get_nbobjs_by_type(topology, type));
+    };
+    text = fmt::format("packages {}, NUMA nodes {}, L3 caches {}, cores {}, hardware threads {}",
+                       count(HWLOC_OBJ_PACKAGE), count(HWLOC_OBJ_NUMANODE),
+                       count(HWLOC_OBJ_L3CACHE), count(HWLOC_OBJ_CORE), count(HWLOC_OBJ_PU));
+  }
+  hwloc_topology_destroy(topology);
+  return text;
+}
+#endif
+
+std::vector<Fact> machine_facts(const std::string& host_id) {
+  std::vector<Fact> facts{
+      {"host", host_name()},
+      {"host id", fmt::format("{:016x}{}", host_identity(host_id),
+                              host_id.empty() ? "" : " (from TUTTI_HOST_ID)")},
+      {"kernel", kernel_text()},
+      {"processor", processor_text()},
+      {"cpus allowed", std::to_string(usable_cpus())},
+      {"L2 cache", cache_text(l2_cache_bytes())},
+      {"L3 cache", cache_text(l3_cache_bytes())},
+      {"memfd", yes_no(has_memfd())},
+      {"pidfd", has_pidfd() ? "yes" : "no: deaths of peers are found by reading /proc"},
+      {"cross-memory attach", yes_no(has_cross_memory_attach())},
+  };
+#if defined(TUTTI_HAVE_HWLOC)
+  facts.push_back({"topology", topology_text()});
+#endif
+  return facts;
+}
+
+std::vector<VariableRow> variable_rows(const Config& config) {
+  const Config defaults;
+  std::vector<VariableRow> rows;
+  for (const ConfigVariable& variable : config_table()) {
+    const std::string value = value_text(config, variable);
+    rows.push_back({std::string(variable.name), value, std::string(variable.default_text),
+                    allowed_text(variable), std::string(variable.help),
+                    value != value_text(defaults, variable)});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Facts gather(const char* const* environment) {
+  Facts facts;
+  facts.version = version_text();
+  const auto config = load_config([](const char* name) { return std::getenv(name); });
+  if (!config) {
+    facts.warnings.push_back(config.error().message);
+    facts.config_ok = false;
+  }
+  for (const UnknownVariable& unknown : unknown_variables(environment))
+    facts.warnings.push_back(unknown.nearest.empty()
+                                 ? fmt::format("{} is set and means nothing", unknown.name)
+                                 : fmt::format("{} is set and means nothing; did you mean {}?",
+                                               unknown.name, unknown.nearest));
+  facts.build = build_facts();
+  facts.machine = machine_facts(config ? config->host_id : std::string());
+  for (const Algorithm* algorithm : all_algorithms())
+    facts.algorithms.push_back({std::string(algorithm->name), std::string(algorithm->summary),
+                                std::string(algorithm->source)});
+  facts.variables = variable_rows(config.value_or(Config{}));
+  return facts;
+}
+
+}  // namespace tutti::info
