@@ -1,4 +1,5 @@
-# Build-wide settings and the three helpers that every leaf uses.
+# Build-wide settings and the three helpers that every leaf uses. Nothing here names a folder or a
+# target of the project.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -50,16 +51,21 @@ function(tutti_program name)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK})
 endfunction()
 
-# tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...]): GoogleTest cases, one ctest
-# test each case, found when ctest runs.
+# tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...] [RELEASE_ONLY]): GoogleTest
+# cases, one ctest test each case, found when ctest runs. RELEASE_ONLY leaves the program out of the
+# sanitizer builds: for tests that would only take long there, not for tests that fail there.
 function(tutti_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "RELEASE_ONLY" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(arg_RELEASE_ONLY AND TUTTI_SANITIZE)
+    return()
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK} GTest::gtest_main GTest::gmock)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX ${name}.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+                       TEST_PREFIX ${name}.
                        PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The installed tree serves programs that know nothing of the source tree.
+
+`tree` installs into a prefix and then renames the prefix, so that the other tests (each a ctest
+test that needs `tree`) also prove that nothing in it holds an absolute path. Works in --work, which
+it owns, and prints every command it runs.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+LIBRARY = "libtutti.so"
+PROGRAMS = ["all_reduce_perf", "tutti-plan", "tutti-info"]
+
+
+def run(*command, env=None, cwd=None):
+    """The command's standard output; ends the test when the command fails or takes too long."""
+    print("+", *command, flush=True)
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=100,
+                          check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        sys.exit(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def expect(condition, message):
+    if not condition:
+        sys.exit(f"expected: {message}")
+
+
+class Installed:
+    def __init__(self, options):
+        self.options = options
+        self.prefix = os.path.join(options.work, "moved")
+        self.libdir = os.path.join(self.prefix, options.libdir)
+        self.library = os.path.join(self.libdir, LIBRARY)
+        # Neither the build tree nor the installed tree may be found by the dynamic linker's help.
+        self.clean_env = {name: value for name, value in os.environ.items()
+                          if name not in ("LD_LIBRARY_PATH", "LD_PRELOAD", "CMAKE_PREFIX_PATH",
+                                          "PKG_CONFIG_PATH")}
+
+    def test_tree(self):
+        shutil.rmtree(self.options.work, ignore_errors=True)
+        first = os.path.join(self.options.work, "first")
+        run(self.options.cmake, "--install", self.options.build, "--prefix", first)
+        os.rename(first, self.prefix)
+        for name in ("include/tutti/tutti.h", "include/tutti/tutti.hpp",
+                     *[f"bin/{program}" for program in PROGRAMS]):
+            expect(os.path.isfile(os.path.join(self.prefix, name)), f"{name} is installed")
+        expect(os.path.isfile(self.library), f"{LIBRARY} is installed")
+
+    def test_no_source_path(self):
+        """No text file of the installed tree names the source or the build tree."""
+        for folder, _, names in os.walk(self.prefix):
+            for name in names:
+                path = os.path.join(folder, name)
+                if not name.endswith((".cmake", ".pc", ".h", ".hpp")):
+                    continue
+                with open(path, encoding="utf-8") as file:
+                    text = file.read()
+                for tree in (self.options.source, self.options.build):
+                    expect(tree not in text, f"{path} does not name {tree}")
+
+    def test_soname(self):
+        dynamic = run("readelf", "-d", self.library)
+        soname = re.search(r"Library soname: \[(.*)\]", dynamic)
+        expect(soname and soname.group(1) == f"{LIBRARY}.{self.options.soversion}",
+               f"the soname ends in .{self.options.soversion}:\n{dynamic}")
+        expect("RPATH" not in dynamic and "RUNPATH" not in dynamic, f"no run path:\n{dynamic}")
+        expect(os.path.islink(self.library), f"{LIBRARY} links to the versioned file")
+
+    def test_exports(self):
+        """What the library exports is what tutti.h declares, no more and no less."""
+        listed = run("nm", "-D", "--defined-only", self.library).splitlines()
+        exported = {line.split()[-1].split("@")[0] for line in listed if line}
+        with open(os.path.join(self.prefix, "include/tutti/tutti.h"), encoding="utf-8") as file:
+            header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+        declared = set(re.findall(r"TUTTI_API\s[^;(]*?\b(tutti\w+)\s*\(", header))
+        expect(len(declared) > 10, f"the header's functions are found: {sorted(declared)}")
+        expect(not exported - declared, f"nothing else: {sorted(exported - declared)}")
+        expect(not declared - exported, f"all of them: {sorted(declared - exported)}")
+
+    def test_version(self):
+        """The header, the build and what the library says of itself agree."""
+        with open(os.path.join(self.prefix, "include/tutti/tutti.h"), encoding="utf-8") as file:
+            parts = dict(re.findall(r"#define TUTTI_(MAJOR|MINOR|PATCH) (\d+)", file.read()))
+        header = f"{parts.get('MAJOR')}.{parts.get('MINOR')}.{parts.get('PATCH')}"
+        expect(header == self.options.version, f"{self.options.version}, the header says {header}")
+
+    def run_example(self, program, env):
+        lines = run(program, env=env).splitlines()
+        expected = [f"rank {rank}: sum 6" for rank in range(4)]
+        expect(lines == expected, f"{expected}, is {lines}")
+
+    def test_find_package(self):
+        build = os.path.join(self.options.work, "find_package")
+        run(self.options.cmake, "-S", os.path.join(self.options.here, "consumer"), "-B", build,
+            "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix}",
+            f"-DCMAKE_C_COMPILER={self.options.cc}", f"-DCMAKE_CXX_COMPILER={self.options.cxx}",
+            f"-DEXAMPLES={self.options.source}/examples", env=self.clean_env)
+        run(self.options.cmake, "--build", build, env=self.clean_env)
+        for name in ("hello_c", "hello_cpp"):
+            self.run_example(os.path.join(build, name), self.clean_env)
+
+    def test_pkg_config(self):
+        build = os.path.join(self.options.work, "pkg_config")
+        os.makedirs(build, exist_ok=True)
+        env = {**self.clean_env, "PKG_CONFIG_PATH": os.path.join(self.libdir, "pkgconfig")}
+        version = run("pkg-config", "--modversion", "tutti", env=env).strip()
+        expect(version == self.options.version, f"version {self.options.version}, is {version}")
+        flags = run("pkg-config", "--cflags", "--libs", "tutti", env=env).split()
+        strict = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+        for compiler, standard, suffix in ((self.options.cc, "-std=c11", "c"),
+                                           (self.options.cxx, "-std=c++20", "cpp")):
+            program = os.path.join(build, f"hello_{suffix}")
+            source = os.path.join(self.options.source, "examples", f"hello_all_reduce.{suffix}")
+            run(compiler, standard, *strict, source, "-o", program, *flags, env=env)
+            self.run_example(program, {**self.clean_env, "LD_LIBRARY_PATH": self.libdir})
+
+    def test_readme(self):
+        """The README's program builds and does what it says."""
+        build = os.path.join(self.options.work, "readme")
+        os.makedirs(build, exist_ok=True)
+        with open(os.path.join(self.options.source, "README.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"```cpp\n(.*?)```", file.read(), flags=re.DOTALL)
+        expect(len(blocks) == 1, f"one program in the README, found {len(blocks)}")
+        source = os.path.join(build, "example.cpp")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(blocks[0])
+        env = {**self.clean_env, "PKG_CONFIG_PATH": os.path.join(self.libdir, "pkgconfig")}
+        flags = run("pkg-config", "--cflags", "--libs", "tutti", env=env).split()
+        program = os.path.join(build, "example")
+        run(self.options.cxx, "-std=c++20", "-Wall", source, "-o", program, *flags, "-pthread")
+        lines = sorted(run(program, env={**env, "LD_LIBRARY_PATH": self.libdir}).splitlines())
+        expected = [f"rank {rank}: 1.5" for rank in range(4)]
+        expect(lines == expected, f"{expected}, is {lines}")
+
+    def test_programs(self):
+        """The installed programs find the installed library, from any folder."""
+        for name in PROGRAMS:
+            program = os.path.join(self.prefix, "bin", name)
+            needed = run("ldd", program, env=self.clean_env, cwd="/")
+            expect("not found" not in needed, f"{name} finds its libraries:\n{needed}")
+            if LIBRARY in needed:
+                expect(self.prefix in needed, f"{name} finds the installed library:\n{needed}")
+            run(program, "--help", env=self.clean_env, cwd="/")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    tests = {name[5:]: name for name in dir(Installed) if name.startswith("test_")}
+    for option in ("source", "build", "work", "cmake", "cc", "cxx", "libdir", "version",
+                   "soversion"):
+        parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("test", choices=sorted(tests))
+    options = parser.parse_args()
+    options.here = os.path.dirname(os.path.abspath(__file__))
+    getattr(Installed(options), tests[options.test])()
+    print("holds")
+
+
+if __name__ == "__main__":
+    main()
