@@ -12,9 +12,10 @@
 namespace tutti {
 namespace {
 
-// Polls of a word before the first yield where every rank can have a core: some 20 us, several
-// times the round trip of a small message.
-constexpr std::uint32_t kSpinsWithCore = 2000;
+// Rounds before the first yield where every rank can have a core: about a millisecond. A yield hands
+// the core to whatever else the machine runs, for a scheduler's slice; waits between calls that come
+// without pause are far shorter.
+constexpr std::uint32_t kSpinsWithCore = 50'000;
 // A connect is tried in pieces of this length, so that abort and poison end it soon.
 constexpr std::int64_t kConnectSliceMs = 100;
 
