@@ -11,9 +11,9 @@ namespace {
 // with perf/bench_connection and bench_kernels on an AMD EPYC (Zen 5, 2 cores of a virtual machine,
 // 32 MiB L3), November 2026; docs/performance.md holds the runs.
 constexpr HostCosts kFlaggedPrior{
-    .alpha_ns = 110, .step_ns = 35, .beta_ns_per_byte = 0.045, .switch_ns = 900};
+    .alpha_ns = 45, .step_ns = 25, .beta_ns_per_byte = 0.025, .switch_ns = 900};
 constexpr HostCosts kSlottedPrior{
-    .alpha_ns = 260, .step_ns = 60, .beta_ns_per_byte = 0.028, .switch_ns = 900};
+    .alpha_ns = 105, .step_ns = 35, .beta_ns_per_byte = 0.0125, .switch_ns = 900};
 
 struct Shape {
   Protocol protocol;

@@ -250,6 +250,7 @@ std::uint64_t plan_id(const Algorithm& algorithm, const Problem& problem,
 std::uint32_t Plan::slices_for(std::uint64_t count, std::size_t bytes_each) const {
   const std::uint64_t fit =
       std::max<std::uint64_t>(message_bytes / bytes_each / shape.max_message_chunks, 1);
+  if (count <= fit && options.min_slices <= 1) return 1;
   UniformCut cut{count, shape.chunks, 1, grain_elements(bytes_each)};
   const std::uint64_t whole = cut.max_slice_count();
   cut.slices = static_cast<std::uint32_t>(

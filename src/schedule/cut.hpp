@@ -30,13 +30,16 @@ struct UniformCut {
   [[nodiscard]] std::uint64_t effective_grain() const {
     return count / grain >= std::uint64_t{chunks} * slices ? grain : 1;
   }
+  // Both answer without a division where there is nothing to cut: the way of a small message.
   [[nodiscard]] ElementRange chunk(std::uint32_t c) const {
+    if (chunks == 1) return {0, count};
     const std::uint64_t g = effective_grain(), blocks = (count + g - 1) / g;
     return {std::min(count, g * part_boundary(blocks, c, chunks)),
             std::min(count, g * part_boundary(blocks, c + 1, chunks))};
   }
   [[nodiscard]] ElementRange slice(std::uint32_t c, std::uint32_t s) const {
     const ElementRange whole = chunk(c);
+    if (slices == 1) return whole;
     const std::uint64_t g = effective_grain(), blocks = (whole.count() + g - 1) / g;
     return {std::min(whole.end, whole.begin + g * part_boundary(blocks, s, slices)),
             std::min(whole.end, whole.begin + g * part_boundary(blocks, s + 1, slices))};
