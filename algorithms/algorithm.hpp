@@ -26,6 +26,11 @@ struct Algorithm {
 [[nodiscard]] std::span<const Algorithm* const> all_algorithms();
 [[nodiscard]] const Algorithm* find_algorithm(std::string_view name);
 
+// Is the family, with this many replicas, proved at this rank count by the test suite? The list: 1
+// to 33, 48, 64, 96 and 128 ranks, each with 1, 2 and 4 replicas
+// (tests/algorithms/proved_test.cpp).
+[[nodiscard]] bool proved_by_tests(std::int32_t ranks, std::uint32_t replicas);
+
 // All ranks' programs: for proof, price and pictures. kNotSupported where the family does not
 // cover the problem.
 [[nodiscard]] Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem);

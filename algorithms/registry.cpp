@@ -22,6 +22,12 @@ const Algorithm* find_algorithm(std::string_view name) {
   return nullptr;
 }
 
+bool proved_by_tests(std::int32_t ranks, std::uint32_t replicas) {
+  const bool ranks_listed =
+      (ranks >= 1 && ranks <= 33) || ranks == 48 || ranks == 64 || ranks == 96 || ranks == 128;
+  return ranks_listed && (replicas == 1 || replicas == 2 || replicas == 4);
+}
+
 Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem) {
   if (problem.ranks < 1)
     return make_error(Code::kInvalidArgument,

@@ -29,19 +29,20 @@
  *   tuttiCommGetAsyncError and tuttiGetLastError, which any thread may call at any time before the
  *   communicator is destroyed. A communicator does not survive fork(): only the process that
  *   initialized it may use it.
- * Blocking. Every call is bounded. A dead, stopped or mismatched peer ends the call with an error;
- *   a peer that lives but does not come ends it after the operation timeout (10 minutes unless
- *   configured). No call prints, exits or raises a signal.
- * Errors. Every function returns a tuttiResult_t. After tuttiSystemError, tuttiInternalError,
- *   tuttiInvalidUsage, tuttiRemoteError or tuttiTimeout from a communication call the communicator
- *   is poisoned: this and every later communication call on it returns the same code, on every
- *   rank, and only tuttiCommAbort, tuttiCommDestroy, tuttiCommFinalize and the queries remain.
- *   tuttiInvalidArgument and tuttiNotSupported are found before anything is sent and change
- *   nothing. After an error the contents of recvbuff are undefined. The text of an error is in
- *   tuttiGetLastError.
- * Ownership. Buffers stay the caller's. They must stay valid, and sendbuff unchanged, from the call
- *   until the operation is complete. Output arguments are written only on tuttiSuccess, unless said
- *   otherwise. A NULL where a pointer is needed gives tuttiInvalidArgument.
+ * Blocking. Every call is bounded. A dead or mismatched peer ends the call with an error; a peer
+ *   that lives but does not come, a stopped one too, ends it after the operation timeout (10
+ * minutes unless configured). No call exits or raises a signal, or prints anything but the log,
+ * which is on stderr and holds warnings only, unless TUTTI_DEBUG and TUTTI_DEBUG_FILE say
+ * otherwise. Errors. Every function returns a tuttiResult_t. After tuttiSystemError,
+ * tuttiInternalError, tuttiInvalidUsage, tuttiRemoteError or tuttiTimeout from a communication call
+ * the communicator is poisoned: every later communication call on it returns the same code, on
+ * every rank (the rank whose own resources failed gets that failure's code first), and only
+ * tuttiCommAbort, tuttiCommDestroy, tuttiCommFinalize and the queries remain. tuttiInvalidArgument
+ * and tuttiNotSupported are found before anything is sent and change nothing. After an error the
+ * contents of recvbuff are undefined. The text of an error is in tuttiGetLastError. Ownership.
+ * Buffers stay the caller's. They must stay valid, and sendbuff unchanged, from the call until the
+ * operation is complete. Output arguments are written only on tuttiSuccess, unless said otherwise.
+ * A NULL where a pointer is needed gives tuttiInvalidArgument.
  *
  * Complete in this version: version and error texts, unique ids, tuttiCommInitRank,
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
@@ -197,7 +198,7 @@ typedef struct tuttiConfig_v100 {
   const char* netName;     /* transport between hosts; no effect among ranks of one host       */
   int splitShare;          /* tuttiCommSplit may share the parent's resources                  */
   int trafficClass;        /* of network connections                                           */
-  const char* commName;    /* for messages and logs                                            */
+  const char* commName;    /* not used in this version                                         */
   int collnetEnable;       /* device */
   int CTAPolicy;           /* device */
   int shrinkShare;         /* tuttiCommShrink may share the parent's resources                 */
@@ -394,7 +395,7 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  * Called once for each rank. On host communicators a call returns when the operation is complete on
  * this rank; in a group it returns at once and tuttiGroupEnd completes it. Buffers may coincide as
  * each function says (in place), each rank for itself; any other overlap of sendbuff and recvbuff
- * is an error of the program that is not detected. count 0 is legal on all ranks together; buffers
+ * is tuttiInvalidArgument. count 0 is legal on all ranks together; buffers
  * may then be NULL. */
 
 /* recvbuff[i] = op over all ranks of sendbuff[i], 0 <= i < count, with the same bits on every rank.
@@ -480,9 +481,11 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 
 /* Closes the group and, if it is the outermost, runs its calls. On host communicators it returns
- * when all of them are complete. An error of one call poisons that call's communicator; the others
- * complete; the first error is returned, also one that a call inside the group had returned
- * already. tuttiInvalidUsage without a matching tuttiGroupStart. */
+ * when all of them are complete. If a call inside the group had returned an error already,
+ * nothing of the group runs and that error is returned again: the ranks it would have met wait for
+ * it, so abort. An error while running ends that call, poisons its communicator and is returned;
+ * the calls of other communicators complete. tuttiInvalidUsage without a matching tuttiGroupStart.
+ */
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
 /* Closes the group, runs nothing, and writes the time that it would take.

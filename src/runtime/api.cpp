@@ -1,9 +1,13 @@
 // The C boundary: checks arguments, turns errors into codes and texts, throws nothing.
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <tutti/tutti.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "runtime/group.hpp"
 #include "runtime/handle.hpp"
@@ -16,8 +20,6 @@ static_assert(static_cast<int>(tuttiBfloat16) == static_cast<int>(DataType::kBfl
 static_assert(static_cast<int>(tuttiAvg) == static_cast<int>(ReduceOp::kAvg));
 
 namespace {
-
-constexpr std::size_t kPageBytes = 4096;
 
 tl::unexpected<Error> bad_argument(const char* function, std::string_view what) {
   return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
@@ -44,7 +46,6 @@ Result<CommunicatorOptions> make_options(const tuttiConfig_t* config, const char
   TUTTI_TRY(milliseconds(config->opTimeoutMs, options.config.op_timeout_ns, "opTimeoutMs"));
   TUTTI_TRY(milliseconds(config->initTimeoutMs, options.config.init_timeout_ns, "initTimeoutMs"));
   if (config->algorithm != nullptr) options.config.algo = config->algorithm;
-  if (config->commName != nullptr) options.name = config->commName;
   return options;
 }
 
@@ -75,16 +76,39 @@ Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int ran
     return {};
   }
   *comm = handle.release();
-  group.add_init([=]() -> Status {
-    const Status status = create(*comm);
-    if (!status) {
-      delete *comm;
-      *comm = nullptr;
-    }
-    return status;
-  });
+  group.add_init([=] { return create(*comm); },
+                 [=] {
+                   delete *comm;
+                   *comm = nullptr;
+                 });
   return {};
 }
+
+// Memory given out by tuttiMemAlloc, so that tuttiMemFree knows it and its length.
+class Allocations {
+ public:
+  static Allocations& of_process() {
+    static Allocations allocations;
+    return allocations;
+  }
+  void add(void* memory, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_.emplace(memory, bytes);
+  }
+  // The length of what is forgotten; 0 if it was never given out.
+  std::size_t remove(void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = bytes_.find(memory);
+    if (found == bytes_.end()) return 0;
+    const std::size_t bytes = found->second;
+    bytes_.erase(found);
+    return bytes;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<void*, std::size_t> bytes_;  // guarded by mutex_
+};
 
 Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, tuttiDataType_t type,
                   tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
@@ -145,29 +169,32 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
   return describe(static_cast<Code>(result));
 }
 
-const char* tuttiGetLastError(tuttiComm_t comm) {
-  if (comm != nullptr && comm->magic != tuttiComm::kMagic) comm = nullptr;
-  return last_text(comm);
-}
+const char* tuttiGetLastError(tuttiComm_t comm) { return last_text(comm); }
 
 tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
-  constexpr const char* kName = "tuttiMemAlloc";
-  if (ptr == nullptr) return report(bad_argument(kName, "ptr is NULL").value());
-  const std::size_t rounded = (size + kPageBytes - 1) / kPageBytes * kPageBytes;
-  void* const memory = size > SIZE_MAX - kPageBytes
-                           ? nullptr
-                           : std::aligned_alloc(kPageBytes, std::max(rounded, kPageBytes));
-  if (memory == nullptr)
-    return report(Error{Code::kSystemError, fmt::format("{}: no {} bytes of memory", kName, size)});
-  *ptr = memory;
-  return tuttiSuccess;
+  return guarded("tuttiMemAlloc", nullptr, [&]() -> Status {
+    if (ptr == nullptr) return bad_argument("tuttiMemAlloc", "ptr is NULL");
+    *ptr = nullptr;
+    if (size == 0) return {};
+    void* const memory =
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      return errno_error(fmt::format("tuttiMemAlloc: {} bytes", size), errno);
+    Allocations::of_process().add(memory, size);
+    *ptr = memory;
+    return {};
+  });
 }
 
 tuttiResult_t tuttiMemFree(void* ptr) {
-  std::free(ptr);
-  return tuttiSuccess;
+  return guarded("tuttiMemFree", nullptr, [&]() -> Status {
+    if (ptr == nullptr) return {};
+    const std::size_t bytes = Allocations::of_process().remove(ptr);
+    if (bytes == 0) return bad_argument("tuttiMemFree", "ptr is not from tuttiMemAlloc");
+    ::munmap(ptr, bytes);
+    return {};
+  });
 }
-
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* uniqueId) {
   return guarded("tuttiGetUniqueId", nullptr, [&]() -> Status {
     if (uniqueId == nullptr) return bad_argument("tuttiGetUniqueId", "uniqueId is NULL");
@@ -184,7 +211,22 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId com
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank,
                                       tuttiConfig_t* config) {
   return guarded("tuttiCommInitRank", nullptr, [&] {
-    return initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
+    const Status status = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
+    if (!status && Group::current().active()) Group::current().fail(status.error());
+    return status;
+  });
+}
+
+tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank, int nId,
+                                        tuttiUniqueId* commIds, tuttiConfig_t* config) {
+  if (nId == 1 && commIds != nullptr)
+    return tuttiCommInitRankConfig(newcomm, nranks, commIds[0], myrank, config);
+  return guarded("tuttiCommInitRankScalable", nullptr, [&]() -> Status {
+    if (newcomm != nullptr) *newcomm = nullptr;
+    if (commIds == nullptr || nId < 1)
+      return bad_argument("tuttiCommInitRankScalable", "commIds is NULL or nId is not positive");
+    return make_error(Code::kNotSupported,
+                      "tuttiCommInitRankScalable: more than one id is not in this version");
   });
 }
 
@@ -193,9 +235,11 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     constexpr const char* kName = "tuttiCommInitAll";
     if (comm == nullptr) return bad_argument(kName, "comm is NULL");
     if (ndev < 1) return bad_argument(kName, fmt::format("ndev is {}; use >= 1", ndev));
-    for (int i = 0; devlist != nullptr && i < ndev; ++i)
-      if (devlist[i] != TUTTI_DEVICE_HOST && devlist[i] < 0)
-        return bad_argument(kName, fmt::format("devlist[{}] is {}", i, devlist[i]));
+    if (devlist != nullptr)
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("{}: devices are not in this version; pass a NULL devlist", kName));
+    std::fill_n(comm, ndev, nullptr);
     TUTTI_TRY_ASSIGN(const UniqueId id, create_unique_id());
     tuttiUniqueId plain;
     std::memcpy(plain.internal, id.bytes.data(), id.bytes.size());
@@ -205,15 +249,20 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     for (int i = 0; i < ndev && status; ++i)
       status = initialize(&comm[i], ndev, plain, i, nullptr, kName);
     if (!status) group.fail(status.error());
-    return group.end();
+    const Status ended = group.end();
+    if (ended || group.active()) return ended;
+    for (int i = 0; i < ndev; ++i) {  // no handle is left of a job that could not start
+      if (comm[i] != nullptr) retire(comm[i]);
+      comm[i] = nullptr;
+    }
+    return ended;
   });
 }
 
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
   return guarded("tuttiCommFinalize", comm, [&]() -> Status {
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommFinalize"));
-    communicator->finalize();
-    return {};
+    return communicator->finalize();
   });
 }
 
@@ -221,8 +270,7 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   if (comm == nullptr) return tuttiSuccess;
   return guarded("tuttiCommDestroy", nullptr, [&]() -> Status {
     TUTTI_TRY(open_handle(comm, "tuttiCommDestroy"));
-    comm->magic = 0;
-    delete comm;
+    retire(comm);
     return {};
   });
 }
@@ -232,8 +280,7 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
   return guarded("tuttiCommAbort", nullptr, [&]() -> Status {
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommAbort"));
     communicator->abort();
-    comm->magic = 0;
-    delete comm;
+    retire(comm);
     return {};
   });
 }

@@ -20,11 +20,6 @@ tuttiResult_t not_supported(const char* function, const tuttiComm* comm = nullpt
 
 extern "C" {
 
-tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t*, int, int, int, tuttiUniqueId*,
-                                        tuttiConfig_t*) {
-  return not_supported("tuttiCommInitRankScalable");
-}
-
 tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int) {
   return not_supported("tuttiCommRevoke", comm);
 }
@@ -111,6 +106,8 @@ tuttiResult_t tuttiRecv(void*, size_t, tuttiDataType_t, int, tuttiComm_t comm, t
 }
 
 tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t*) {
+  const tutti::Status dropped = tutti::Group::current().drop();
+  if (!dropped) return tutti::report(dropped);
   return not_supported("tuttiGroupSimulateEnd");
 }
 

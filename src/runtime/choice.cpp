@@ -82,18 +82,35 @@ Result<std::int32_t> algorithm_index(std::string_view name) {
                     fmt::format("unknown algorithm '{}'; known: auto{}", name, known));
 }
 
-Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::int32_t cores) {
+Result<Settings> forced_settings(const Config& config) {
   Settings settings;
   settings.arena_bytes = config.arena_bytes;
   settings.slot_bytes = config.slot_bytes == 0 ? 0 : config.slot_bytes + kSlotHeaderBytes;
   settings.slots = config.slots;
   settings.replicas = config.replicas;
   settings.min_slices = config.slices;
-  settings.cores = std::max(cores, 1);
   TUTTI_TRY_ASSIGN(settings.algorithm, algorithm_index(config.algo));
   settings.protocol = config.protocol;
   settings.flagged = kFlaggedPrior;
   settings.slotted = kSlottedPrior;
+  return settings;
+}
+
+std::string first_difference(const Settings& a, const Settings& b) {
+  if (a.layout != b.layout) return "the version of Tutti";
+  if (a.arena_bytes != b.arena_bytes) return "TUTTI_ARENA_BYTES";
+  if (a.slot_bytes != b.slot_bytes) return "TUTTI_SLOT_BYTES";
+  if (a.slots != b.slots) return "TUTTI_SLOTS";
+  if (a.replicas != b.replicas) return "TUTTI_REPLICAS";
+  if (a.min_slices != b.min_slices) return "TUTTI_SLICES";
+  if (a.algorithm != b.algorithm) return "TUTTI_ALGO (or the configuration's algorithm)";
+  if (a.protocol != b.protocol) return "TUTTI_PROTO";
+  return {};
+}
+
+Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::int32_t cores) {
+  TUTTI_TRY_ASSIGN(Settings settings, forced_settings(config));
+  settings.cores = std::max(cores, 1);
   const auto all = all_algorithms();
   const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
   for (std::size_t i = 0; i < std::min(all.size(), kMaxAlgorithms); ++i) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,10 @@ struct Settings {
 // Rank 0's settings. Errors: kInvalidArgument for an unknown TUTTI_ALGO, naming the known ones.
 [[nodiscard]] Result<Settings> make_settings(const Config& config, std::int32_t ranks,
                                              std::int32_t cores);
+// A rank's own forced settings, without counts: to be compared with rank 0's.
+[[nodiscard]] Result<Settings> forced_settings(const Config& config);
+// The variable in which two ranks' forced settings differ; empty if they agree.
+[[nodiscard]] std::string first_difference(const Settings& a, const Settings& b);
 // Checks what came from a peer: a bad value is refused, never used.
 [[nodiscard]] Status check_settings(const Settings& settings);
 

@@ -1,22 +1,24 @@
 #include "runtime/communicator.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/host.hpp"
+#include "runtime/control/control_fd.hpp"
 #include "runtime/faults.hpp"
 #include "transports/shm/shm_transport.hpp"
 
 namespace tutti {
 namespace {
 
-// Rounds before the first yield where every rank can have a core: about a millisecond. A yield hands
-// the core to whatever else the machine runs, for a scheduler's slice; waits between calls that come
-// without pause are far shorter.
+// Rounds before the first yield where every rank can have a core: about a millisecond. A yield
+// hands the core to whatever else the machine runs, for a scheduler's slice; waits between calls
+// that come without pause are far shorter.
 constexpr std::uint32_t kSpinsWithCore = 50'000;
-// A connect is tried in pieces of this length, so that abort and poison end it soon.
+// A connect is tried in pieces, this long at first, so that abort and poison end it soon.
 constexpr std::int64_t kConnectSliceMs = 100;
 
 WaitPolicy make_wait_policy(const Config& config, std::int32_t host_ranks, std::int32_t cores) {
@@ -34,10 +36,20 @@ std::uint64_t make_nt_bytes(const Config& config, std::int32_t host_ranks) {
   return (l3 != 0 ? l3 : kUnknownL3) / (2 * static_cast<std::uint64_t>(host_ranks));
 }
 
+// Once a process: a misspelt variable should not go unnoticed.
+void warn_of_unknown_variables(const Log& log) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    for (const UnknownVariable& unknown : unknown_variables(environ))
+      TUTTI_LOG(log, LogLevel::kWarn, "environment variable {} is unknown{}", unknown.name,
+                unknown.nearest.empty() ? "" : fmt::format("; did you mean {}?", unknown.nearest));
+  });
+}
+
 }  // namespace
 
 Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options)
-    : rank_(rank), ranks_(ranks), config_(options.config) {
+    : rank_(rank), ranks_(ranks), generation_(control::fork_generation()), config_(options.config) {
   if (auto log = Log::open(config_.log_level, config_.log_file, rank)) log_ = *std::move(log);
 }
 
@@ -50,6 +62,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, R
     return make_error(Code::kInvalidArgument,
                       fmt::format("rank {} of {}: a rank is 0 <= rank < nranks", rank, ranks));
   std::unique_ptr<Communicator> communicator(new Communicator(rank, ranks, options));
+  warn_of_unknown_variables(communicator->log_);
   TUTTI_TRY(communicator->join(id));
   return communicator;
 }
@@ -81,15 +94,17 @@ Status Communicator::join(const UniqueId& id) {
   dead_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(ranks_));
   if (ranks_ > 1)
     control_->watch_peers([this](Rank dead) {
-      const RankState state = board_->state(dead);
-      if (state == RankState::kLeaving || state == RankState::kLeft) return;
       // Release pairs with the acquire in Operation::hopeless.
       dead_[static_cast<std::size_t>(dead)].store(true, std::memory_order_release);
+      const RankState state = board_->state(dead);
+      if (state == RankState::kLeaving || state == RankState::kLeft) return;
       board_->poison({.code = Code::kRemoteError,
                       .culprit = dead,
                       .reporter = rank_,
                       .kind = Poison::Kind::kDeath});
     });
+  if (ranks_ > 1 && !control_->has_pidfd())
+    TUTTI_LOG(log_, LogLevel::kWarn, "deaths are noticed late: {}", control_->note());
   TUTTI_TRY(agree_on_settings(deadline));
   wait_policy_ = make_wait_policy(config_, host_ranks_, usable_cpus());
   nt_bytes_ = make_nt_bytes(config_, host_ranks_);
@@ -99,21 +114,36 @@ Status Communicator::join(const UniqueId& id) {
 }
 
 Status Communicator::agree_on_settings(Deadline deadline) {
+  // Only rank 0 counts schedules; the others' counts travel as zeros.
   if (rank_ == 0) {
     TUTTI_TRY_ASSIGN(settings_, make_settings(config_, ranks_, usable_cpus()));
+  } else {
+    TUTTI_TRY_ASSIGN(settings_, forced_settings(config_));
   }
   if (ranks_ == 1) return {};
   // Also the barrier after which every rank can be connected to.
   const std::span own(reinterpret_cast<const std::byte*>(&settings_), sizeof settings_);
   TUTTI_TRY_ASSIGN(const std::vector<std::byte> all, control_->allgather(own, deadline));
+  TUTTI_TRY(compare_settings(all));
   std::memcpy(&settings_, all.data(), sizeof settings_);
-  TUTTI_TRY(check_settings(settings_));
-  if (settings_.arena_bytes != config_.arena_bytes)
-    return make_error(
-        Code::kInvalidUsage,
-        fmt::format("TUTTI_ARENA_BYTES is {} here and {} on rank 0; set it alike on all ranks",
-                    config_.arena_bytes, settings_.arena_bytes),
-        0);
+  return check_settings(settings_);
+}
+
+// All ranks compare the same bytes, so all find the same difference.
+Status Communicator::compare_settings(std::span<const std::byte> all) const {
+  Settings first;
+  std::memcpy(&first, all.data(), sizeof first);
+  for (std::int32_t rank = 1; rank < ranks_; ++rank) {
+    Settings other;
+    std::memcpy(&other, all.data() + static_cast<std::size_t>(rank) * sizeof other, sizeof other);
+    if (const std::string difference = first_difference(first, other); !difference.empty())
+      return make_error(Code::kInvalidUsage,
+                        fmt::format("{} differs: {} ({}) and {} do not agree; set it alike on all "
+                                    "ranks",
+                                    difference, describe_rank(peers_, 0), "rank 0 decides",
+                                    describe_rank(peers_, rank)),
+                        rank);
+  }
   return {};
 }
 
@@ -170,8 +200,9 @@ Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) 
 
 Status Communicator::connect(Rank peer) {
   const Deadline deadline = Deadline::in_ns(config_.op_timeout_ns);
-  for (;;) {
-    const std::int64_t slice_ns = std::min(deadline.left_ns(), kConnectSliceMs * 1'000'000);
+  std::int64_t slice_ms = kConnectSliceMs;
+  for (;; slice_ms *= 2) {
+    const std::int64_t slice_ns = std::min(deadline.left_ns(), slice_ms * 1'000'000);
     const Status status = transport_->connect(peer, Deadline::in_ns(slice_ns));
     if (status || status.error().code != Code::kTimeout || deadline.passed()) return status;
     if (aborted_.load(std::memory_order_acquire) || board_->poisoned()) return status;
@@ -201,25 +232,31 @@ std::optional<Error> Communicator::error() const {
   return std::nullopt;  // claimed, about to be published
 }
 
+bool Communicator::of_this_process() const { return generation_ == control::fork_generation(); }
+
 void Communicator::abort() {
+  if (!of_this_process()) return;
   // Release pairs with the acquire in disturbed(): the user thread leaves its wait.
   aborted_.store(true, std::memory_order_release);
   poison({.code = Code::kRemoteError,
           .culprit = rank_,
           .reporter = rank_,
           .kind = Poison::Kind::kAbort});
-  for (int running = running_.load(std::memory_order_acquire); running != 0;
-       running = running_.load(std::memory_order_acquire))
-    running_.wait(running, std::memory_order_acquire);
+  Waiter waiter({.spins = 100});
+  // Acquire pairs with the release of the group's last access.
+  while (groups_running_.load(std::memory_order_acquire) != 0) (void)waiter.wait();
 }
 
-void Communicator::finalize() {
+Status Communicator::finalize() {
+  if (const auto error = this->error()) return tl::unexpected(*error);
   if (board_->state(rank_) == RankState::kAlive) board_->set_state(RankState::kLeaving);
+  return {};
 }
 
 void Communicator::leave() {
   if (!control_) return;
-  if (board_) board_->set_state(RankState::kLeft);
+  // An inherited copy shares the board with its parent, who is still alive.
+  if (board_ && of_this_process()) board_->set_state(RankState::kLeft);
   control_->forget_peers();
   if (transport_) transport_->close();
   control_->close();

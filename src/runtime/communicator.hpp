@@ -28,7 +28,6 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
-  std::string name;  // for messages
 };
 
 // One call, validated by the C boundary for type and operation ranges.
@@ -63,10 +62,15 @@ class Communicator {
   // Ends every operation on every rank: those under way return an error. Any thread. Returns when
   // this rank's own operation, if any, has returned.
   void abort();
-  // Everything issued has completed; says that this rank issues no more.
-  void finalize();
+  // Says that this rank issues no more; everything issued has completed already. Later operations
+  // are kInvalidUsage. The poison's error if there is one.
+  [[nodiscard]] Status finalize();
   // Says goodbye, so that this rank's end is not taken for a death. Idempotent.
   void leave();
+
+  // One turn of an operation in a group: true if it moved or ended. Only run_operations calls it.
+  [[nodiscard]] Result<bool> turn(Operation& operation, bool& started, std::int64_t waited_ns,
+                                  bool slow);
 
   struct Info {
     std::string host, transport, forced_algorithm, last_algorithm, last_protocol;
@@ -101,14 +105,18 @@ class Communicator {
   [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
   [[nodiscard]] Status connect(Rank peer);
   [[nodiscard]] Status run(const AllReduceCall& call);
-  [[nodiscard]] Result<bool> turn(Operation& operation, bool& started, std::int64_t waited_ns,
-                                  bool slow);
   // Poisons the job (first poison wins) and returns the winning error.
   Error poison(const Poison& poison);
   void set_error(const Error& error);
 
+  // False in a child that inherited the communicator by fork: it must touch nothing shared.
+  [[nodiscard]] bool of_this_process() const;
+  // The user's forced settings of all ranks must be equal.
+  [[nodiscard]] Status compare_settings(std::span<const std::byte> all) const;
+
   const Rank rank_;
   const std::int32_t ranks_;
+  const std::uint64_t generation_;  // of forks, when this was made
   const Config config_;
   Log log_;
   std::unique_ptr<ControlPlane> control_;
@@ -137,7 +145,8 @@ class Communicator {
   // By rank: its process has ended. Set on the service thread, read where an operation waits.
   std::unique_ptr<std::atomic<bool>[]> dead_;
   std::atomic<bool> aborted_{false};  // set by abort(), polled by the user thread's waits
-  std::atomic<int> running_{0};       // operations inside run_operations; abort() waits for 0
+  // Groups that carry operations of this communicator. abort() waits for 0.
+  std::atomic<int> groups_running_{0};
   mutable std::mutex error_mutex_;
   std::optional<Error> error_;  // guarded by error_mutex_; the first one stays
 };
@@ -159,12 +168,16 @@ class Operation {
   [[nodiscard]] bool disturbed() const;
   // Ends an operation that failed, and tells those who wait for this rank.
   void give_up();
+  // The same for one that an exception ended: poisons the job first.
+  void give_up_by_exception();
   [[nodiscard]] Communicator& communicator() { return communicator_; }
 
  private:
   [[nodiscard]] bool gate_open();
   [[nodiscard]] Rank blocked_on() const;
   [[nodiscard]] bool hopeless() const;
+  [[nodiscard]] std::optional<Error> departed(Rank peer);
+  [[nodiscard]] std::optional<Error> mismatch_with(Rank peer);
   [[nodiscard]] Error fault_error();
   [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
   [[nodiscard]] Rank culprit_of_wait(Rank peer) const;

@@ -28,6 +28,24 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm) {
   return status ? tuttiSuccess : report(status.error(), comm);
 }
 
+HandleUse::HandleUse(const tuttiComm* comm) {
+  if (comm == nullptr || comm->magic.load(std::memory_order_acquire) != tuttiComm::kMagic) return;
+  comm_ = const_cast<tuttiComm*>(comm);
+  comm_->calls.fetch_add(1, std::memory_order_acq_rel);
+}
+
+HandleUse::~HandleUse() {
+  // Release pairs with the acquire in retire(): nothing of the call touches the handle after it.
+  if (comm_ != nullptr) comm_->calls.fetch_sub(1, std::memory_order_release);
+}
+
+void retire(tuttiComm* comm) {
+  comm->magic.store(0, std::memory_order_release);
+  Waiter waiter({.spins = 100});
+  while (comm->calls.load(std::memory_order_acquire) != 0) (void)waiter.wait();
+  delete comm;
+}
+
 Error caught_error(const char* function) {
   try {
     throw;
@@ -41,7 +59,7 @@ Error caught_error(const char* function) {
 }
 
 Result<Communicator*> open_handle(const tuttiComm* comm, const char* function) {
-  if (comm == nullptr || comm->magic != tuttiComm::kMagic)
+  if (comm == nullptr || comm->magic.load(std::memory_order_acquire) != tuttiComm::kMagic)
     return make_error(Code::kInvalidArgument,
                       fmt::format("{}: the communicator is {}", function,
                                   comm == nullptr ? "NULL" : "not one, or was destroyed"));
@@ -55,15 +73,16 @@ Result<Communicator*> open_handle(const tuttiComm* comm, const char* function) {
 
 const char* last_text(const tuttiComm* comm) {
   thread_local std::string copy;
-  if (comm == nullptr) {
+  const HandleUse use(comm);
+  if (use.get() == nullptr) {
     copy = thread_text();
   } else {
     {
-      const std::lock_guard lock(comm->text_mutex);
-      copy = comm->last_text;
+      const std::lock_guard lock(use.get()->text_mutex);
+      copy = use.get()->last_text;
     }
-    if (copy.empty() && comm->communicator)
-      if (const auto error = comm->communicator->error()) copy = error->message;
+    if (copy.empty() && use.get()->communicator)
+      if (const auto error = use.get()->communicator->error()) copy = error->message;
   }
   return copy.c_str();
 }

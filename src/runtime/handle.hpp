@@ -3,6 +3,7 @@
 
 #include <tutti/tutti.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,7 +13,10 @@
 // The communicator is null inside a group until the initialization has run.
 struct tuttiComm {
   static constexpr std::uint64_t kMagic = 0x7475747469636f6d;
-  std::uint64_t magic = kMagic;
+  std::atomic<std::uint64_t> magic{kMagic};
+  // Calls inside the C boundary with this handle. tuttiCommAbort frees it only when there is none;
+  // the decrement is a call's last access.
+  std::atomic<int> calls{0};
   std::unique_ptr<tutti::Communicator> communicator;
   mutable std::mutex text_mutex;
   std::string last_text;  // guarded by text_mutex
@@ -28,15 +32,33 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm = nullptr);
 // The error of an exception that is being handled: bad_alloc becomes kSystemError.
 [[nodiscard]] Error caught_error(const char* function);
 
+// Keeps a handle alive while a call uses it. What is no handle is left alone: get() is null.
+class HandleUse {
+ public:
+  explicit HandleUse(const tuttiComm* comm);
+  HandleUse(const HandleUse&) = delete;
+  HandleUse& operator=(const HandleUse&) = delete;
+  ~HandleUse();
+  [[nodiscard]] tuttiComm* get() const { return comm_; }
+
+ private:
+  tuttiComm* comm_ = nullptr;
+};
+
 // Runs `body`, which returns a Status, so that nothing is thrown across the C boundary.
 template <typename Body>
 tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) {
+  const HandleUse use(comm);
   try {
-    return report(body(), comm);
+    return report(body(), use.get());
   } catch (...) {
-    return report(caught_error(function), comm);
+    return report(caught_error(function), use.get());
   }
 }
+
+// Makes the handle invalid, waits until no call uses it, and frees it. The caller has ended its
+// operations.
+void retire(tuttiComm* comm);
 
 // The communicator behind a handle, or kInvalidArgument / kInvalidUsage naming `function`.
 [[nodiscard]] Result<Communicator*> open_handle(const tuttiComm* comm, const char* function);

@@ -36,7 +36,12 @@ Status HostExecutor::start(const OperationArgs& args) {
   args_ = args;
   element_bytes_ = element_bytes(args.type);
   cut_ = {args.count, plan_.shape.chunks, 1, grain_elements(element_bytes_)};
-  cut_.slices = plan_.slices_for(args.count, element_bytes_);
+  const std::uint64_t slices = plan_.slices_for(args.count, element_bytes_);
+  if (slices > kMaxSlices)
+    return make_error(Code::kInvalidArgument,
+                      "so many elements need more slices than a plan can run; raise "
+                      "TUTTI_SLOT_BYTES and TUTTI_ARENA_BYTES");
+  cut_.slices = static_cast<std::uint32_t>(slices);
   if (plan_.shape.scratch_chunks > 0) {
     room_bytes_ = cut_.max_slice_count() * element_bytes_;
     const std::uint64_t rooms = std::uint64_t{plan_.shape.scratch_chunks} * plan_.shape.replicas *

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "runtime/communicator.hpp"
@@ -10,6 +11,12 @@ namespace tutti {
 
 Status Operation::start() {
   Communicator& c = communicator_;
+  if (!c.of_this_process())
+    return make_error(Code::kInvalidUsage,
+                      "this communicator was inherited by fork; only the process that made it may "
+                      "use it");
+  if (c.board_->state(c.rank_) == RankState::kLeaving)
+    return make_error(Code::kInvalidUsage, "an operation after tuttiCommFinalize");
   if (disturbed()) return tl::unexpected(fault_error());
   const ReduceCopyFn kernel = reduce_copy_kernel(call_.type, call_.op);
   if (kernel == nullptr)
@@ -21,7 +28,10 @@ Status Operation::start() {
       .operation = c.operation_ + 1, .type = call_.type, .op = call_.op, .count = call_.count};
   if (call_.count > 0) {
     plan = c.plan_for(call_);
-    if (!plan && plan.error().code == Code::kNotSupported) return tl::unexpected(plan.error());
+    // What every rank finds alike, before anything was sent.
+    if (!plan &&
+        (plan.error().code == Code::kNotSupported || plan.error().code == Code::kInvalidArgument))
+      return tl::unexpected(plan.error());
     if (plan) signature_.plan = (*plan)->plan.id;
   }
   ++c.operation_;
@@ -97,6 +107,16 @@ void Operation::finish() {
   done_ = true;
 }
 
+void Operation::give_up_by_exception() {
+  Communicator& c = communicator_;
+  c.poison({.code = Code::kRemoteError,
+            .culprit = c.rank_,
+            .reporter = c.rank_,
+            .kind = Poison::Kind::kFailure,
+            .mine = signature_});
+  give_up();
+}
+
 void Operation::give_up() {
   done_ = true;
   if (disturbed()) communicator_.board_->set_state(RankState::kFailed);
@@ -111,14 +131,29 @@ Error Operation::mismatch(Rank peer, const OperationSignature& theirs) {
                                .theirs = theirs});
 }
 
+// Whose call differs from this one? The peer's if it does; else whoever's: ranks whose plans differ
+// may have written over each other's messages.
+std::optional<Error> Operation::mismatch_with(Rank peer) {
+  const Board& board = *communicator_.board_;
+  if (const auto theirs = board.signature(peer, signature_.operation);
+      theirs && *theirs != signature_)
+    return mismatch(peer, *theirs);
+  // So far ahead that the board has forgotten: it cannot have taken part in this operation.
+  const std::uint64_t last = board.last_entered(peer);
+  if (last >= signature_.operation + kRememberedOperations)
+    if (const auto theirs = board.signature(peer, last)) return mismatch(peer, *theirs);
+  return std::nullopt;
+}
+
 Error Operation::fault_error() {
   Communicator& c = communicator_;
   if (plan_ != nullptr && plan_->executor->fault() != HostExecutor::Fault::kNone) {
     const Rank peer = plan_->executor->fault_peer();
-    if (plan_->executor->fault() == HostExecutor::Fault::kSignature)
-      if (const auto theirs = c.board_->signature(peer, signature_.operation);
-          theirs && *theirs != signature_)
-        return mismatch(peer, *theirs);
+    if (plan_->executor->fault() == HostExecutor::Fault::kSignature) {
+      if (const auto error = mismatch_with(peer)) return *error;
+      for (Rank other = 0; other < c.ranks_; ++other)
+        if (const auto error = mismatch_with(other)) return *error;
+    }
     return c.poison({.code = Code::kRemoteError,
                      .culprit = peer,
                      .reporter = c.rank_,
@@ -172,22 +207,32 @@ bool Operation::hopeless() const {
          c.dead_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
 }
 
+// A peer that has said goodbye without entering this operation will never come.
+std::optional<Error> Operation::departed(Rank peer) {
+  Communicator& c = communicator_;
+  const RankState state = c.board_->state(peer);
+  if (state != RankState::kLeft && state != RankState::kLeaving) return std::nullopt;
+  if (c.board_->last_entered(peer) >= signature_.operation) return std::nullopt;
+  return c.poison({.code = Code::kRemoteError,
+                   .culprit = peer,
+                   .reporter = c.rank_,
+                   .kind = Poison::Kind::kFailure,
+                   .mine = signature_});
+}
+
 Status Operation::look_around(std::int64_t waited_ns) {
   Communicator& c = communicator_;
-  if (disturbed() && hopeless()) return tl::unexpected(fault_error());
+  if (disturbed() && hopeless()) {
+    // What came since the last round may have been all that was missing.
+    TUTTI_TRY_ASSIGN(const bool moved, advance());
+    if (moved || done_) return {};
+    return tl::unexpected(fault_error());
+  }
   const Rank peer = blocked_on();
   c.board_->waiting_for(peer);
   if (peer == kNoRank) return {};
-  if (const auto theirs = c.board_->signature(peer, signature_.operation);
-      theirs && *theirs != signature_)
-    return tl::unexpected(mismatch(peer, *theirs));
-  if (c.board_->state(peer) == RankState::kLeft &&
-      c.board_->last_entered(peer) < signature_.operation)
-    return tl::unexpected(c.poison({.code = Code::kRemoteError,
-                                    .culprit = peer,
-                                    .reporter = c.rank_,
-                                    .kind = Poison::Kind::kFailure,
-                                    .mine = signature_}));
+  if (const auto error = mismatch_with(peer)) return tl::unexpected(*error);
+  if (const auto error = departed(peer)) return tl::unexpected(*error);
   if (waited_ns >= c.config_.op_timeout_ns)
     return tl::unexpected(c.poison({.code = Code::kTimeout,
                                     .culprit = culprit_of_wait(peer),
@@ -225,18 +270,15 @@ Status run_one(Operation& operation, const WaitPolicy& policy, Transport* transp
   return {};
 }
 
-// Marks a communicator as busy for abort().
-class Running {
+// Marks a communicator as carried by a group, for abort(). The decrement is the last access.
+class Carried {
  public:
-  explicit Running(std::atomic<int>& count) : count_(count) {
+  explicit Carried(std::atomic<int>& count) : count_(count) {
     count_.fetch_add(1, std::memory_order_acq_rel);
   }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-  ~Running() {
-    // Release pairs with the acquire in abort(): the operation's last access comes before.
-    if (count_.fetch_sub(1, std::memory_order_release) == 1) count_.notify_all();
-  }
+  Carried(const Carried&) = delete;
+  Carried& operator=(const Carried&) = delete;
+  ~Carried() { count_.fetch_sub(1, std::memory_order_release); }
 
  private:
   std::atomic<int>& count_;
@@ -245,11 +287,15 @@ class Running {
 }  // namespace
 
 Status Communicator::run(const AllReduceCall& call) {
-  const Running running(running_);
   Operation operation(*this, call);
-  const Status status = run_one(operation, wait_policy_, transport_.get());
-  if (!status) operation.give_up();
-  return status;
+  try {
+    const Status status = run_one(operation, wait_policy_, transport_.get());
+    if (!status) operation.give_up();
+    return status;
+  } catch (...) {
+    operation.give_up_by_exception();
+    throw;
+  }
 }
 
 // One turn of an operation in a group. True if it moved or ended.
@@ -267,39 +313,60 @@ Result<bool> Communicator::turn(Operation& operation, bool& started, std::int64_
   return false;
 }
 
-Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls) {
-  if (calls.size() == 1) return calls[0].first->run(calls[0].second);
+namespace {
+
+// The operations of one communicator in a group, in issue order.
+struct Queue {
   struct Entry {
     Operation operation;
     bool started = false;
   };
-  // Queues in issue order, one a communicator.
-  std::vector<std::pair<Communicator*, std::vector<Entry>>> queues;
+  Communicator* communicator = nullptr;
+  std::vector<Entry> entries;
+  std::size_t next = 0;
+  std::unique_ptr<Carried> carried;  // given back when the last entry has ended
+};
+
+// A turn whose exception ends every operation of the group before it goes on.
+Result<bool> guarded_turn(Queue& queue, Queue::Entry& entry, std::int64_t waited_ns, bool slow) {
+  try {
+    return queue.communicator->turn(entry.operation, entry.started, waited_ns, slow);
+  } catch (const std::exception& error) {
+    entry.operation.give_up_by_exception();
+    return make_error(Code::kSystemError, error.what());
+  }
+}
+
+}  // namespace
+
+Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls) {
+  if (calls.size() == 1) return calls[0].first->run(calls[0].second);
+  std::vector<Queue> queues;
   for (const auto& [communicator, call] : calls) {
     auto queue = std::find_if(queues.begin(), queues.end(),
-                              [&](const auto& q) { return q.first == communicator; });
-    if (queue == queues.end()) queue = queues.insert(queues.end(), {communicator, {}});
-    queue->second.push_back({Operation(*communicator, call)});
+                              [&](const Queue& q) { return q.communicator == communicator; });
+    if (queue == queues.end()) {
+      queues.push_back({communicator, {}, 0, {}});
+      queue = queues.end() - 1;
+      queue->carried = std::make_unique<Carried>(communicator->groups_running_);
+    }
+    queue->entries.push_back({Operation(*communicator, call)});
   }
-  std::vector<std::unique_ptr<Running>> running;
-  for (auto& [communicator, queue] : queues)
-    running.push_back(std::make_unique<Running>(communicator->running_));
   Status first_error;
   Waiter waiter(calls[0].first->wait_policy_);
   bool slow = false;
   for (bool left = true; left;) {
     left = false;
     bool moved = false;
-    for (auto& [communicator, queue] : queues) {
-      const auto next = std::find_if(queue.begin(), queue.end(),
-                                     [](const Entry& entry) { return !entry.operation.done(); });
-      if (next == queue.end()) continue;
+    for (Queue& queue : queues) {
+      if (queue.next == queue.entries.size()) continue;
       left = true;
-      const Result<bool> result =
-          communicator->turn(next->operation, next->started, waiter.waited_ns(), slow);
+      Queue::Entry& entry = queue.entries[queue.next];
+      const Result<bool> result = guarded_turn(queue, entry, waiter.waited_ns(), slow);
       if (!result && first_error) first_error = tl::unexpected(result.error());
-      if (!result) next->operation.give_up();
+      if (!result) entry.operation.give_up();
       moved |= !result || *result;
+      if (entry.operation.done() && ++queue.next == queue.entries.size()) queue.carried.reset();
     }
     slow = false;
     if (moved)

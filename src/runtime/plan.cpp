@@ -91,6 +91,16 @@ std::set<Edge> edges_of(const RankProgram& program, Rank rank, OperandKind kind)
 
 // Payload bytes of a message; sets o.slot_bytes to what a slot really takes.
 Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& o) {
+  if (shape.max_per_pair > kMaxConnectionsPerPair)
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("{} with {} replicas needs {} connections a pair; there are {}; "
+                    "lower TUTTI_REPLICAS",
+                    shape.algorithm, o.replicas, shape.max_per_pair, kMaxConnectionsPerPair));
+  if (o.slots > kMaxSlots)
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("{} slots a connection; at most {}; lower TUTTI_SLOTS", o.slots, kMaxSlots));
   if (o.protocol == Protocol::kFlagged) {
     const std::uint64_t pair = std::max<std::uint64_t>(shape.max_per_pair, 1);
     const std::uint64_t cells = kCellsPerPair / (pair * o.slots);
@@ -105,6 +115,7 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
   const std::uint64_t incoming = std::max<std::uint64_t>(shape.max_incoming, 1);
   const std::uint64_t share =
       o.arena_bytes / (incoming * o.slots) / kCacheLineBytes * kCacheLineBytes;
+  o.slot_bytes = (o.slot_bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
   o.slot_bytes =
       std::min(o.slot_bytes, share > kPageBytes ? share / kPageBytes * kPageBytes : share);
   if (o.slot_bytes < 2 * kSlotHeaderBytes)
@@ -247,14 +258,15 @@ std::uint64_t plan_id(const Algorithm& algorithm, const Problem& problem,
              options.min_slices);
 }
 
-std::uint32_t Plan::slices_for(std::uint64_t count, std::size_t bytes_each) const {
+std::uint64_t Plan::slices_for(std::uint64_t count, std::size_t bytes_each) const {
   const std::uint64_t fit =
       std::max<std::uint64_t>(message_bytes / bytes_each / shape.max_message_chunks, 1);
   if (count <= fit && options.min_slices <= 1) return 1;
   UniformCut cut{count, shape.chunks, 1, grain_elements(bytes_each)};
-  const std::uint64_t whole = cut.max_slice_count();
-  cut.slices = static_cast<std::uint32_t>(
-      std::max<std::uint64_t>({(whole + fit - 1) / fit, options.min_slices, 1}));
+  const std::uint64_t slices =
+      std::max<std::uint64_t>({(cut.max_slice_count() + fit - 1) / fit, options.min_slices, 1});
+  if (slices > kMaxSlices) return slices;
+  cut.slices = static_cast<std::uint32_t>(slices);
   while (cut.max_slice_count() > fit) ++cut.slices;  // grains round up: one more at most, mostly
   return cut.slices;
 }
@@ -277,7 +289,9 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
   const RankProgram own = programs.program(rank);
   flatten(plan, own, lay_out_connections(plan, programs, own));
   const std::uint64_t all_steps = plan.steps.size() * static_cast<std::uint64_t>(problem.ranks);
-  const bool prove = kDebugBuild || options.always_verify || all_steps <= kVerifyStepBudget;
+  // Outside the list that the tests prove, nothing runs unproved, whatever the proof costs.
+  const bool prove = kDebugBuild || options.always_verify || all_steps <= kVerifyStepBudget ||
+                     !proved_by_tests(problem.ranks, options.replicas);
   if (prove) TUTTI_TRY(proof_cache().prove(algorithm, problem, options));
   plan.seal = prove ? Seal::kVerified : Seal::kFamily;
   return plan;

@@ -16,6 +16,8 @@
 
 namespace tutti {
 
+inline constexpr std::uint64_t kMaxSlices = std::uint64_t{1} << 30;
+
 struct PlanOptions {
   Protocol protocol = Protocol::kSlots;
   std::uint32_t replicas = 1;
@@ -69,8 +71,8 @@ struct Plan {
   std::vector<Wait> waits;
   std::vector<ConnectionSpec> sends, recvs;
 
-  // The fewest slices with which every message fits.
-  [[nodiscard]] std::uint32_t slices_for(std::uint64_t count, std::size_t element_bytes) const;
+  // The fewest slices with which every message fits. More than kMaxSlices: refuse the call.
+  [[nodiscard]] std::uint64_t slices_for(std::uint64_t count, std::size_t element_bytes) const;
 };
 
 // Errors: kNotSupported if the family does not cover the problem; kInvalidUsage with the verifier's

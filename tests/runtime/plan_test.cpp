@@ -77,7 +77,7 @@ TEST(Plan, SlicesMakeEveryMessageFit) {
       for (int i = 0; i < 200; ++i) {
         const std::size_t bytes_each = std::size_t{1} << random() % 4;
         const std::uint64_t count = random() % (std::uint64_t{1} << random() % 24) + 1;
-        const std::uint32_t slices = plan.slices_for(count, bytes_each);
+        const auto slices = static_cast<std::uint32_t>(plan.slices_for(count, bytes_each));
         const UniformCut cut{count, plan.shape.chunks, slices, grain_elements(bytes_each)};
         std::uint64_t covered = 0;
         for (std::uint32_t c = 0; c < plan.shape.chunks; ++c)

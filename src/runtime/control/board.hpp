@@ -54,6 +54,9 @@ struct Poison {
   OperationSignature mine{}, theirs{};
 };
 
+// How many of a rank's last operations the board keeps.
+inline constexpr std::size_t kRememberedOperations = 64;
+
 class Board {
  public:
   // Collective over the ranks of this host (lowest rank creates, the others ask it).
@@ -63,7 +66,7 @@ class Board {
 
   // Owner's writes, user thread, a few stores.
   virtual void set_state(RankState state) = 0;
-  virtual void enter(const OperationSignature& signature) = 0;  // keeps the last 64
+  virtual void enter(const OperationSignature& signature) = 0;  // keeps the last few
   virtual void leave(std::uint64_t operation) = 0;
   virtual void waiting_for(Rank peer) = 0;  // kNoRank: for nobody
   // Anyone's reads; any thread.

@@ -13,10 +13,9 @@
 
 #include "base/fd.hpp"
 #include "base/result.hpp"
+#include "runtime/control/board.hpp"
 
 namespace tutti::control {
-
-inline constexpr std::size_t kRememberedOperations = 64;
 
 struct alignas(kCacheLineBytes) PoisonLine {
   std::atomic<std::uint64_t> word;  // 0: none; else see board.cpp
@@ -65,7 +64,8 @@ class BoardMemory {
  public:
   // Private memory, for a rank that is alone on its host.
   [[nodiscard]] static std::shared_ptr<BoardMemory> alone();
-  // Maps the segment that `fd` names, if it is large enough.
+  // Maps the segment that `fd` names. Errors: kRemoteError if it is none of board_bytes(ranks), or
+  // could be sealed and is not; kSystemError.
   [[nodiscard]] static Result<std::shared_ptr<BoardMemory>> map(int fd, std::size_t ranks);
   ~BoardMemory();
   BoardMemory(const BoardMemory&) = delete;
@@ -86,7 +86,7 @@ class BoardMemory {
 };
 
 // kMemfd: sealed, so that nobody can shrink it under its readers. The fallbacks are nameless files
-// of mode 0600; they cannot be sealed.
+// of mode 0600; they cannot be sealed, and their pages are reserved at once.
 enum class SegmentKind { kAny, kMemfd, kTmpFile, kShmOpen };
 // A zeroed segment without a name. Error: kSystemError.
 [[nodiscard]] Result<UniqueFd> make_segment(std::size_t bytes,

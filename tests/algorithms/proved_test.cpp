@@ -1,0 +1,43 @@
+// The list behind the family seal: every algorithm is proved at every rank count and replication
+// for which proved_by_tests() says so.
+#include <gtest/gtest.h>
+
+#include "algorithms/algorithm.hpp"
+#include "schedule/passes.hpp"
+#include "schedule/verifier.hpp"
+
+namespace tutti {
+namespace {
+
+class Proved : public testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(Proved, AtEveryListedRankCount) {
+  int proofs = 0;
+  for (std::int32_t ranks = 1; ranks <= 130; ++ranks)
+    for (const std::uint32_t replicas : {1u, 2u, 4u}) {
+      if (!proved_by_tests(ranks, replicas)) continue;
+      const auto schedule = build_schedule(*GetParam(), {.ranks = ranks});
+      ASSERT_TRUE(schedule) << schedule.error().message;
+      const auto proof = verify(replicas == 1 ? *schedule : replicate(*schedule, replicas));
+      ASSERT_TRUE(proof) << "ranks " << ranks << " replicas " << replicas << ": "
+                         << proof.error().message;
+      EXPECT_EQ(proof->minimal_slots, 2u);
+      ++proofs;
+    }
+  EXPECT_EQ(proofs, 37 * 3);
+}
+
+TEST(ProvedList, HasAnEnd) {
+  EXPECT_TRUE(proved_by_tests(33, 4));
+  EXPECT_FALSE(proved_by_tests(34, 1));
+  EXPECT_FALSE(proved_by_tests(8, 3));
+  EXPECT_FALSE(proved_by_tests(0, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Proved, testing::ValuesIn(all_algorithms()),
+                         [](const testing::TestParamInfo<const Algorithm*>& test) {
+                           return std::string(test.param->name);
+                         });
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,192 @@
+// The life of handles at the C boundary: abort while a call is under way, groups that fail or are
+// dropped, finalize, use after fork, memory, forced settings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "job.hpp"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Abort, FreesAHandleThatACallStillUses) {
+  // Rank 0's user thread calls until the abort of its other thread ends it; nobody may touch the
+  // handle after it was freed (the address sanitizer watches).
+  run_job(2, {}, [](int rank, tuttiComm_t& comm) {
+    float data = 1;
+    std::atomic<int> calls{0};
+    const auto call_until_error = [&](tuttiComm_t own) {
+      while (tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiMax, own, nullptr) == tuttiSuccess) {
+        ++calls;
+        calls.notify_all();
+      }
+      calls = 1 << 20;
+      calls.notify_all();
+    };
+    if (rank == 1) return call_until_error(comm);
+    std::thread user([&, own = comm] { call_until_error(own); });
+    for (int seen = 0; seen < 100; seen = calls) calls.wait(seen);
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+    user.join();
+  });
+}
+
+TEST(Groups, ADroppedGroupRunsNothing) {
+  float data = 1;
+  tuttiComm_t comm = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  float out = -1;
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiAllReduce(&data, &out, 1, tuttiFloat, tuttiSum, comm, nullptr), tuttiSuccess);
+  tuttiSimInfo_t info = TUTTI_SIM_INFO_INITIALIZER;
+  EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiNotSupported);
+  EXPECT_EQ(out, -1);
+  EXPECT_EQ(tuttiAllReduce(&data, &out, 1, tuttiFloat, tuttiSum, comm, nullptr), tuttiSuccess);
+  EXPECT_EQ(out, 1) << "the group is closed, so the call ran";
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+  EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(Groups, ABadCallEndsTheGroupWithItsError) {
+  float data = 1, out = -1;
+  tuttiComm_t comm = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiAllReduce(&data, &out, 1, tuttiFloat, tuttiSum, comm, nullptr), tuttiSuccess);
+  EXPECT_EQ(tuttiAllReduce(nullptr, &out, 1, tuttiFloat, tuttiSum, comm, nullptr),
+            tuttiInvalidArgument);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+  EXPECT_EQ(out, -1);
+  EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(Groups, AFailedInitializationLeavesNoHandle) {
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  tuttiComm_t good = nullptr, bad = nullptr;
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiCommInitRank(&good, 2, id, 0), tuttiSuccess);
+  EXPECT_NE(good, nullptr);
+  EXPECT_EQ(tuttiCommInitRank(&bad, 2, id, 7), tuttiInvalidArgument);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+  EXPECT_EQ(good, nullptr);
+  EXPECT_EQ(bad, nullptr);
+}
+
+TEST(Finalize, NothingRunsAfterIt) {
+  tuttiComm_t comm = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  EXPECT_EQ(tuttiCommFinalize(comm), tuttiSuccess);
+  float data = 1;
+  EXPECT_EQ(tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiSum, comm, nullptr),
+            tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("tuttiCommFinalize"));
+  EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(Finalize, APeerThatStillCallsIsTold) {
+  run_job(2, {}, [](int rank, tuttiComm_t& comm) {
+    float data = 1;
+    if (rank == 1) {
+      EXPECT_EQ(tuttiCommFinalize(comm), tuttiSuccess);
+      tuttiResult_t state = tuttiSuccess;
+      while (state == tuttiSuccess) {
+        ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(tuttiCommFinalize(comm), tuttiRemoteError) << "the poison's code";
+      return;
+    }
+    EXPECT_EQ(tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiSum, comm, nullptr),
+              tuttiRemoteError);
+    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 1 (pid"));
+  });
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+// A child that inherits a communicator may not use it, and its end is not the parent's. (Forking
+// with threads deadlocks inside the sanitizers' own locks.)
+TEST(Fork, AnInheritedCommunicatorIsRefusedAndHarmless) {
+  run_job(2, {}, [](int rank, tuttiComm_t& comm) {
+    EXPECT_EQ(check_sum(comm, rank, 2, 100, false), "");
+    if (rank == 0) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        float data = 1;
+        const bool refused = tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiSum, comm, nullptr) ==
+                             tuttiInvalidUsage;
+        ::_exit(refused && tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 1);
+      }
+      int status = -1;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    EXPECT_EQ(check_sum(comm, rank, 2, 100, false), "");
+  });
+}
+#endif
+
+TEST(Memory, IsZeroAndKnown) {
+  void* memory = nullptr;
+  ASSERT_EQ(tuttiMemAlloc(&memory, 10'000), tuttiSuccess);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 4096, 0u);
+  for (int i = 0; i < 10'000; ++i) ASSERT_EQ(static_cast<char*>(memory)[i], 0);
+  EXPECT_EQ(tuttiMemFree(static_cast<char*>(memory) + 1), tuttiInvalidArgument);
+  EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess);
+  EXPECT_EQ(tuttiMemFree(memory), tuttiInvalidArgument);
+  EXPECT_EQ(tuttiMemFree(nullptr), tuttiSuccess);
+  ASSERT_EQ(tuttiMemAlloc(&memory, 0), tuttiSuccess);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(tuttiMemAlloc(&memory, SIZE_MAX / 2), tuttiSystemError);
+}
+
+// Every forced setting runs or is refused by name; none poisons the communicator. The environment
+// is read once a process, so each set is a process of its own: this program with another filter.
+class Forced : public testing::TestWithParam<const char*> {};
+
+TEST_P(Forced, RunsOrIsRefusedByName) {
+  const std::string command = std::string("env ") + GetParam() + " " +
+                              ::testing::internal::GetArgvs()[0] +
+                              " --gtest_also_run_disabled_tests "
+                              "--gtest_filter=ForcedChild.DISABLED_AllReduces >/dev/null";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, Forced,
+    testing::Values("TUTTI_PROTO=flagged", "TUTTI_PROTO=slots", "TUTTI_REPLICAS=3",
+                    "TUTTI_REPLICAS=8 TUTTI_PROTO=slots", "TUTTI_SLOTS=3", "TUTTI_SLOTS=64",
+                    "TUTTI_SLOT_BYTES=1000 TUTTI_PROTO=slots", "TUTTI_SLICES=7",
+                    "TUTTI_ARENA_BYTES=64K TUTTI_PROTO=slots", "TUTTI_ALGO=tree TUTTI_REPLICAS=2",
+                    "TUTTI_ISA=scalar", "TUTTI_SPIN=0", "TUTTI_NT_BYTES=1"));
+
+TEST(ForcedChild, DISABLED_AllReduces) {
+  constexpr int kRanks = 3;
+  run_job(kRanks, {}, [](int rank, tuttiComm_t& comm) {
+    for (const std::size_t count : {1ul, 1000ul, 40'000ul}) {
+      std::vector<std::int32_t> in(count, rank + 1), out(count);
+      const tuttiResult_t result =
+          tuttiAllReduce(in.data(), out.data(), count, tuttiInt32, tuttiSum, comm, nullptr);
+      tuttiResult_t state = tuttiSuccess;
+      EXPECT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+      EXPECT_EQ(state, tuttiSuccess) << tuttiGetLastError(comm);
+      if (result == tuttiSuccess) {
+        EXPECT_THAT(out, ::testing::Each(6));
+      } else {
+        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("forced settings"));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test
