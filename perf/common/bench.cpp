@@ -120,6 +120,11 @@ void Bench::warm_up() {
   }
 }
 
+std::uint64_t Bench::timed_operations() const {
+  return static_cast<std::uint64_t>(options_.iterations) *
+         static_cast<std::uint64_t>(options_.aggregated);
+}
+
 // One operation at `offset` of the buffers, for each of this thread's ranks.
 void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool group) {
   ranks_.for_each(group, [&](int i) {
@@ -144,8 +149,7 @@ void Bench::reset_receive(std::size_t begin, std::size_t end, bool in_place) {
 
 Measurement Bench::measure(const Walk& walk, bool in_place) {
   issue(walk, 0, in_place, false);  // the plan is compiled and connected before the clock starts
-  const std::uint64_t operations = static_cast<std::uint64_t>(options_.iterations) *
-                                   static_cast<std::uint64_t>(options_.aggregated);
+  const std::uint64_t operations = timed_operations();
   reset_receive(0, walk.bytes * std::min(operations, walk.regions), in_place);
   ranks_.barrier();
   double seconds = 0;
@@ -241,8 +245,7 @@ IterationStats Bench::combine_iterations(const std::vector<double>& times) {
 // known only for min and max.
 std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
   std::vector<Findings> found(static_cast<std::size_t>(ranks_.count()));
-  const std::uint64_t operations = static_cast<std::uint64_t>(options_.iterations) *
-                                   static_cast<std::uint64_t>(options_.aggregated);
+  const std::uint64_t operations = timed_operations();
   const bool idempotent = spec_.op == Op::kMax || spec_.op == Op::kMin;
   if (in_place && operations > walk.regions && !idempotent) return found;
   const std::uint64_t last = operations - 1;
@@ -272,9 +275,7 @@ void Bench::check_separately(const Walk& walk, int check, bool in_place,
   reset_receive(begin, end, in_place);
   issue(walk, begin, in_place, false);
   // The probe of the send buffer covers what the timed iterations used too.
-  const std::size_t sent = std::max(
-      end, walk.bytes * std::min<std::uint64_t>(walk.regions,
-                                                static_cast<std::uint64_t>(options_.iterations)));
+  const std::size_t sent = std::max(end, walk.bytes * std::min(walk.regions, timed_operations()));
   for (int i = 0; i < ranks_.count(); ++i) {
     RankBuffers& b = buffers(i);
     Findings& f = found[static_cast<std::size_t>(i)];

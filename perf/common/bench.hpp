@@ -87,6 +87,7 @@ class Bench {
   double combine_times(double seconds);
   IterationStats combine_iterations(const std::vector<double>& times);
   [[nodiscard]] Walk walk_of(std::uint64_t bytes) const;
+  [[nodiscard]] std::uint64_t timed_operations() const;  // of one measurement
   [[nodiscard]] PlanFacts plan_facts();
   [[nodiscard]] RankBuffers& buffers(int i) { return buffers_[static_cast<std::size_t>(i)]; }
 
