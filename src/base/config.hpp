@@ -25,6 +25,8 @@ enum class IsaChoice : std::uint8_t { kAuto, kAvx512, kAvx2, kScalar };
 [[nodiscard]] std::string_view name_of(IsaChoice choice);
 
 inline constexpr std::uint32_t kSpinAuto = UINT32_MAX;
+inline constexpr std::uint32_t kMostSlots = 64;    // that a connection can hold (TUTTI_SLOTS)
+inline constexpr std::uint32_t kMostReplicas = 8;  // of a schedule (TUTTI_REPLICAS)
 
 // Defaults and ranges stand in the table in config.cpp; the values below are the same (tested).
 struct Config {

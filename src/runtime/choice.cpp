@@ -15,6 +15,8 @@ constexpr HostCosts kFlaggedPrior{
 constexpr HostCosts kSlottedPrior{
     .alpha_ns = 105, .step_ns = 35, .beta_ns_per_byte = 0.0125, .switch_ns = 900};
 
+static_assert(kMostSlots == kMaxSlots, "what TUTTI_SLOTS allows, a connection must hold");
+
 struct Shape {
   Protocol protocol;
   std::uint32_t replicas;
@@ -123,12 +125,13 @@ Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::in
 }
 
 Status check_settings(const Settings& s) {
-  const bool sound =
-      s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= 1024 && s.replicas <= 1024 &&
-      s.algorithm >= -1 && s.algorithm < static_cast<std::int32_t>(all_algorithms().size()) &&
-      s.protocol <= ProtocolChoice::kSlots &&
-      std::all_of(s.counts.begin(), s.counts.end(),
-                  [](const ScheduleCounts& c) { return c.ranks >= 0 && c.chunks >= 1; });
+  const bool sound = s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
+                     s.replicas <= kMostReplicas && s.algorithm >= -1 &&
+                     s.algorithm < static_cast<std::int32_t>(all_algorithms().size()) &&
+                     s.protocol <= ProtocolChoice::kSlots &&
+                     std::all_of(s.counts.begin(), s.counts.end(), [](const ScheduleCounts& c) {
+                       return c.ranks >= 0 && c.chunks >= 1;
+                     });
   if (!sound)
     return make_error(Code::kInvalidUsage,
                       "rank 0 sent settings of another build; start all ranks with one version", 0);

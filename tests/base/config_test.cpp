@@ -103,14 +103,12 @@ INSTANTIATE_TEST_SUITE_P(
     Values, ConfigBadValue,
     testing::Values(BadValue{"TUTTI_PROTO", "Slots", "auto|flagged|slots"},
                     BadValue{"TUTTI_PROTO", "auto|flagged", "auto|flagged|slots"},
-                    BadValue{"TUTTI_SLOTS", "1", "0 (auto) or 2..1024"},
-                    BadValue{"TUTTI_SLOTS", "1025", "0 (auto) or 2..1024"},
-                    BadValue{"TUTTI_SLOTS", "-1", "2..1024"},
-                    BadValue{"TUTTI_SLOTS", "+4", "2..1024"},
-                    BadValue{"TUTTI_SLOTS", " 4", "2..1024"},
-                    BadValue{"TUTTI_SLOTS", "4x", "2..1024"},
-                    BadValue{"TUTTI_SLOTS", "99999999999999999999", "2..1024"},
-                    BadValue{"TUTTI_SLOTS", "auto", "2..1024"},
+                    BadValue{"TUTTI_SLOTS", "1", "0 (auto) or 2..64"},
+                    BadValue{"TUTTI_SLOTS", "65", "0 (auto) or 2..64"},
+                    BadValue{"TUTTI_SLOTS", "-1", "2..64"}, BadValue{"TUTTI_SLOTS", "+4", "2..64"},
+                    BadValue{"TUTTI_SLOTS", " 4", "2..64"}, BadValue{"TUTTI_SLOTS", "4x", "2..64"},
+                    BadValue{"TUTTI_SLOTS", "99999999999999999999", "2..64"},
+                    BadValue{"TUTTI_SLOTS", "auto", "2..64"},
                     BadValue{"TUTTI_ARENA_BYTES", "0", "64K..64G bytes"},
                     BadValue{"TUTTI_ARENA_BYTES", "K", "64K..64G bytes"},
                     BadValue{"TUTTI_ARENA_BYTES", "2T", "64K..64G bytes"},
@@ -123,8 +121,10 @@ INSTANTIATE_TEST_SUITE_P(
                     BadValue{"TUTTI_OP_TIMEOUT_S", "999999999999999999", "seconds"},
                     BadValue{"TUTTI_DEBUG", "verbose", "off|error|warn|info|trace"},
                     BadValue{"TUTTI_ISA", "sse2", "auto|avx512|avx2|scalar"},
-                    BadValue{"TUTTI_SPIN", "many", "auto or 0..1000000000"},
-                    BadValue{"TUTTI_SPIN", "4294967295", "auto or 0..1000000000"}),
+                    BadValue{"TUTTI_SPIN", "many", "auto or 0..10000000"},
+                    BadValue{"TUTTI_SPIN", "10000001", "auto or 0..10000000"},
+                    BadValue{"TUTTI_REPLICAS", "9", "0 (auto) or 1..8"},
+                    BadValue{"TUTTI_SPIN", "4294967295", "auto or 0..10000000"}),
     [](const auto& tested) {
       return std::string(tested.param.name).substr(6) + "_" + std::to_string(tested.index);
     });
@@ -136,7 +136,7 @@ TEST(Config, AllowedTextNamesTheRange) {
     return "no such variable";
   };
   EXPECT_EQ(allowed("TUTTI_OP_TIMEOUT_S"), "0.001..31536000 seconds");
-  EXPECT_EQ(allowed("TUTTI_SPIN"), "auto or 0..1000000000");
+  EXPECT_EQ(allowed("TUTTI_SPIN"), "auto or 0..10000000");
 }
 
 TEST(Config, UnknownVariablesComeWithTheNearestName) {
