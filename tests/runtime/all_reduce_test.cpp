@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
+#include <bit>
 #include <cstring>
 #include <random>
+#include <type_traits>
 
 #include "algorithms/algorithm.hpp"
 #include "job.hpp"
@@ -58,14 +60,46 @@ TEST_P(AllReduce, CallsThatChangePlanEveryTime) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 5, 8));
 
+// The 16-bit floats, for values that they hold exactly: zero and positive normals of few digits.
+std::uint16_t to_half(float value) {
+  return value == 0 ? 0
+                    : static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) >> 13) -
+                                                 ((127 - 15) << 10));  // the other bias
+}
+float from_half(std::uint16_t bits) {
+  return bits == 0 ? 0 : std::bit_cast<float>((bits + ((127u - 15u) << 10)) << 13);
+}
+std::uint16_t to_bfloat16(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
+float from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+template <std::uint16_t (*kTo)(float), float (*kFrom)(std::uint16_t)>
+struct Float16 {
+  std::uint16_t bits = 0;
+
+  Float16() = default;
+  template <typename V>
+  explicit Float16(V value) : bits(kTo(static_cast<float>(value))) {}
+  operator float() const { return kFrom(bits); }
+  bool operator==(const Float16&) const = default;  // bit for bit
+};
+using Half = Float16<to_half, from_half>;
+using Bfloat16 = Float16<to_bfloat16, from_bfloat16>;
+
 template <typename T>
 void check_type(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type) {
   for (const tuttiRedOp_t op : {tuttiSum, tuttiProd, tuttiMax, tuttiMin, tuttiAvg})
     for (const std::size_t count : {std::size_t{1}, std::size_t{37}, std::size_t{5003}}) {
       std::vector<T> in(count), out(count);
+      // A 16-bit float holds an average only of multiples of `ranks`.
+      const bool multiples = op == tuttiAvg && std::is_class_v<T>;
+      const std::size_t unit = multiples ? static_cast<std::size_t>(ranks) : 1;
       const auto value = [&](int r, std::size_t i) {
         return op == tuttiProd ? static_cast<T>(1 + (static_cast<std::size_t>(r) + i) % 2)
-                               : static_cast<T>((static_cast<std::size_t>(r) * 7 + i) % 13);
+                               : static_cast<T>((static_cast<std::size_t>(r) * 7 + i) % 13 * unit);
       };
       for (std::size_t i = 0; i < count; ++i) in[i] = value(rank, i);
       ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), count, type, op, comm, nullptr),
@@ -85,6 +119,17 @@ void check_type(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type) {
     }
 }
 
+TEST(AllReduceTypes, ConvertersOf16Bits) {
+  EXPECT_EQ(to_half(1), 0x3c00);
+  EXPECT_EQ(to_half(108), 0x56c0);
+  EXPECT_EQ(to_bfloat16(1), 0x3f80);
+  EXPECT_EQ(to_bfloat16(108), 0x42d8);
+  for (int i = 0; i <= 256; ++i) {
+    EXPECT_EQ(static_cast<float>(Half(i)), static_cast<float>(i));
+    EXPECT_EQ(static_cast<float>(Bfloat16(i)), static_cast<float>(i));
+  }
+}
+
 TEST(AllReduceTypes, IntegersAndFloatsExactly) {
   constexpr int kRanks = 3;
   run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
@@ -96,6 +141,8 @@ TEST(AllReduceTypes, IntegersAndFloatsExactly) {
     check_type<std::uint64_t>(comm, rank, kRanks, tuttiUint64);
     check_type<float>(comm, rank, kRanks, tuttiFloat);
     check_type<double>(comm, rank, kRanks, tuttiDouble);
+    check_type<Half>(comm, rank, kRanks, tuttiHalf);
+    check_type<Bfloat16>(comm, rank, kRanks, tuttiBfloat16);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -17,6 +18,7 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AnyOf;
 using testing::ForkedRank;
 using ::testing::HasSubstr;
 
@@ -98,36 +100,48 @@ TEST_P(Processes, DeathBetweenOperations) {
   testing::expect_all_passed(results, {victim});
 }
 
-TEST_P(Processes, DeathInTheMiddleOfAnOperation) {
-  const int victim = GetParam() - 1;
+// Kills this process, from another thread, while its main thread is in some call after the fifth.
+class KillerWithin {
+ public:
+  KillerWithin()
+      : thread_([this] {
+          for (int seen = 0; seen < 5; seen = calls_) calls_.wait(seen);
+          ::kill(::getpid(), SIGKILL);
+        }) {}
+  ~KillerWithin() { thread_.join(); }
+  void call_is_over() {
+    ++calls_;
+    calls_.notify_all();
+  }
+
+ private:
+  std::atomic<int> calls_{0};
+  std::thread thread_;
+};
+
+void die_within_an_operation(int ranks, const char* algorithm) {
+  const int victim = ranks - 1;
   const auto results = testing::run_forked(
-      GetParam(),
-      [victim](const ForkedRank& self) {
+      ranks,
+      [victim, algorithm](const ForkedRank& self) {
         const tuttiComm_t comm = join(self);
         const std::int64_t pid = pid_of(comm, self.rank == victim);
-        std::atomic<int> calls{0};
-        std::thread killer;
-        if (self.rank == victim)
-          killer = std::thread([&] {
-            for (int seen = 0; seen < 5; seen = calls) calls.wait(seen);
-            ::kill(::getpid(), SIGKILL);
-          });
-        if (self.rank != victim) return expect_death(comm, victim, pid, 200'000);
-        std::vector<float> data(200'000, 1.0f);
-        for (;;) {
-          if (tuttiAllReduce(data.data(), data.data(), data.size(), tuttiFloat, tuttiSum, comm,
-                             nullptr) != tuttiSuccess)
-            break;
-          ++calls;
-          calls.notify_all();
-        }
-        killer.join();
+        EXPECT_EQ(tuttiCommSetAlgorithm(comm, algorithm), tuttiSuccess) << tuttiGetLastError(comm);
+        constexpr std::size_t kCount = 200'000;
+        if (self.rank != victim) return expect_death(comm, victim, pid, kCount);
+        KillerWithin killer;
+        std::vector<float> data(kCount, 1.0f);
+        while (tuttiAllReduce(data.data(), data.data(), kCount, tuttiFloat, tuttiSum, comm,
+                              nullptr) == tuttiSuccess)
+          killer.call_is_over();
       },
       with_unique_id());
   testing::expect_all_passed(results, {victim});
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Processes, ::testing::Values(2, 3, 5));
+TEST_P(Processes, DeathInTheMiddleOfAnOperation) { die_within_an_operation(GetParam(), "auto"); }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Processes, ::testing::Values(2, 3, 5, 8));
 
 // A rank that dies before it has connected to anyone, in its first operation.
 TEST(Death, BeforeTheFirstOperation) {
@@ -145,6 +159,69 @@ TEST(Death, BeforeTheFirstOperation) {
       },
       with_unique_id());
   testing::expect_all_passed(results, {0});
+}
+
+TEST(Death, InTheMiddleOfATree) { die_within_an_operation(5, "tree"); }
+TEST(Death, InTheMiddleOfARing) { die_within_an_operation(5, "ring"); }
+
+// Ranks 2 * process and 2 * process + 1, joined and driven by the process's one thread.
+struct TwoRanks {
+  std::array<tuttiComm_t, 2> comms{};
+  std::array<std::vector<float>, 2> data;
+
+  explicit TwoRanks(const ForkedRank& self) {
+    tuttiUniqueId id{};
+    std::memcpy(id.internal, self.message.data(),
+                std::min(self.message.size(), sizeof id.internal));
+    EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(tuttiCommInitRank(&comms[static_cast<std::size_t>(i)], 2 * self.ranks, id,
+                                  2 * self.rank + i),
+                tuttiSuccess);
+    EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+  }
+  tuttiResult_t all_reduce(float value, std::size_t count) {
+    EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (std::size_t i = 0; i < 2; ++i) {
+      data[i].assign(count, value);
+      // A communicator that has failed may say so here or at the end.
+      static_cast<void>(tuttiAllReduce(data[i].data(), data[i].data(), count, tuttiFloat, tuttiMax,
+                                       comms[i], nullptr));
+    }
+    return tuttiGroupEnd();
+  }
+};
+
+// Both of the dead process's ranks end; either may be the one that is named.
+TEST(Death, OfAProcessThatDrivesTwoRanksInAGroup) {
+  constexpr int kProcesses = 3;
+  constexpr int kVictim = 1;
+  constexpr std::size_t kCount = 100'000;
+  const auto results = testing::run_forked(
+      kProcesses,
+      [](const ForkedRank& self) {
+        TwoRanks ranks(self);
+        const bool doomed = self.rank == kVictim;
+        // As exact floats, so that both ranks of a process give the same: pids are below 2^22.
+        EXPECT_EQ(ranks.all_reduce(doomed ? static_cast<float>(::getpid()) : 0, 1), tuttiSuccess);
+        const std::string pid = std::to_string(static_cast<std::int64_t>(ranks.data[0][0]));
+        if (doomed) {
+          KillerWithin killer;
+          while (ranks.all_reduce(1, kCount) == tuttiSuccess) killer.call_is_over();
+          return;
+        }
+        tuttiResult_t result = tuttiSuccess;
+        while (result == tuttiSuccess) result = ranks.all_reduce(1, kCount);
+        EXPECT_EQ(result, tuttiRemoteError);
+        for (const tuttiComm_t comm : ranks.comms) {
+          const std::string where = " (pid " + pid + " on " + host_name() + ")";
+          EXPECT_THAT(tuttiGetLastError(comm),
+                      AnyOf(HasSubstr("rank 2" + where), HasSubstr("rank 3" + where)));
+          EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+        }
+      },
+      with_unique_id());
+  testing::expect_all_passed(results, {kVictim});
 }
 
 // A rank that says goodbye and exits is no death: the others' last calls stay good.

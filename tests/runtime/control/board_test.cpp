@@ -2,8 +2,13 @@
 // that are whole or not there, and memory that lies.
 #include "runtime/control/board.hpp"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <random>
 
@@ -168,24 +173,52 @@ TEST(Board, MemoryThatLiesHurtsNobody) {
 TEST(Board, TheSegmentCannotBeShrunkAndHasNoName) {
   for (const auto kind : {control::SegmentKind::kMemfd, control::SegmentKind::kTmpFile,
                           control::SegmentKind::kShmOpen}) {
-    const auto segment = control::make_segment(8192, kind);
+    constexpr std::size_t kBytes = control::board_bytes(2);
+    const auto segment = control::make_segment(kBytes, kind);
     if (!segment) {
       std::printf("kind %d: %s\n", static_cast<int>(kind), segment.error().message.c_str());
       continue;
     }
     struct stat info {};
     ASSERT_EQ(::fstat(segment->get(), &info), 0);
-    EXPECT_EQ(info.st_size, 8192);
+    EXPECT_EQ(static_cast<std::size_t>(info.st_size), kBytes);
     EXPECT_EQ(info.st_nlink, 0u);
     if (kind == control::SegmentKind::kMemfd) {
       EXPECT_NE(::ftruncate(segment->get(), 4096), 0);
+      EXPECT_NE(::fcntl(segment->get(), F_ADD_SEALS, F_SEAL_WRITE), 0);  // no more seals
     } else {
       EXPECT_EQ(info.st_mode & 0777, 0600u);
     }
-    EXPECT_FALSE(control::BoardMemory::map(segment->get(), 8));  // too small for 8 ranks
-    EXPECT_TRUE(control::BoardMemory::map(segment->get(), 1));
+    EXPECT_FALSE(control::BoardMemory::map(segment->get(), 1));  // of another job
+    EXPECT_FALSE(control::BoardMemory::map(segment->get(), 8));
+    const auto mapped = control::BoardMemory::map(segment->get(), 2);
+    EXPECT_TRUE(mapped) << mapped.error().message;
   }
   EXPECT_TRUE(control::make_segment(8192));
+}
+
+TEST(Board, OnlyItsSegmentIsMapped) {
+  const auto refusal = [](int fd) {
+    const auto mapped = control::BoardMemory::map(fd, 2);
+    return mapped ? std::string("mapped") : mapped.error().message;
+  };
+  constexpr auto kBytes = static_cast<off_t>(control::board_bytes(2));
+  const UniqueFd unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (unsealed) {
+    ASSERT_EQ(::ftruncate(unsealed.get(), kBytes), 0);
+    EXPECT_THAT(refusal(unsealed.get()), ::testing::HasSubstr("not sealed"));
+    ASSERT_EQ(::fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    EXPECT_THAT(refusal(unsealed.get()), ::testing::HasSubstr("not sealed"));
+    ASSERT_EQ(::fcntl(unsealed.get(), F_ADD_SEALS, F_SEAL_SEAL), 0);
+    EXPECT_EQ(refusal(unsealed.get()), "mapped");
+  }
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd read_end(ends[0]), write_end(ends[1]);
+  EXPECT_THAT(refusal(read_end.get()), ::testing::HasSubstr("no segment"));
+  const UniqueFd named(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_THAT(refusal(named.get()), ::testing::HasSubstr("no segment"));
+  EXPECT_THAT(refusal(-1), ::testing::HasSubstr("cannot look at"));
 }
 
 TEST(OperationSignature, HashesEveryFieldAndSpeaksForPeople) {
