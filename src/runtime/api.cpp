@@ -21,6 +21,15 @@ static_assert(static_cast<int>(tuttiAvg) == static_cast<int>(ReduceOp::kAvg));
 
 namespace {
 
+// The value of an enumeration that a C caller may have set to anything.
+template <typename Enum>
+int value_of(const Enum& caller_s) {
+  int value;
+  static_assert(sizeof value == sizeof caller_s);
+  std::memcpy(&value, &caller_s, sizeof value);
+  return value;
+}
+
 tl::unexpected<Error> bad_argument(const char* function, std::string_view what) {
   return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
 }
@@ -60,7 +69,7 @@ Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int ran
         function, fmt::format("rank {} of {} ranks; a rank is 0 <= rank < nranks", rank, ranks));
   TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(config, function));
   TUTTI_TRY(algorithm_index(options.config.algo));
-  auto handle = std::make_unique<tuttiComm>();
+  OwnedHandle handle = make_handle();
   UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
   const auto create = [=](tuttiComm* into) -> Status {
@@ -78,7 +87,7 @@ Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int ran
   *comm = handle.release();
   group.add_init([=] { return create(*comm); },
                  [=] {
-                   delete *comm;
+                   retire(*comm);
                    *comm = nullptr;
                  });
   return {};
@@ -110,14 +119,14 @@ class Allocations {
   std::map<void*, std::size_t> bytes_;  // guarded by mutex_
 };
 
-Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, tuttiDataType_t type,
-                  tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int type, int op,
+                  tuttiComm_t comm, tuttiStream_t stream) {
   constexpr const char* kName = "tuttiAllReduce";
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
-  if (static_cast<int>(type) < 0 || static_cast<int>(type) >= kDataTypeCount)
-    return bad_argument(kName, fmt::format("data type {} is none", static_cast<int>(type)));
-  if (static_cast<int>(op) < 0 || static_cast<int>(op) >= kReduceOpCount)
-    return bad_argument(kName, fmt::format("operation {} is none", static_cast<int>(op)));
+  if (type < 0 || type >= kDataTypeCount)
+    return bad_argument(kName, fmt::format("data type {} is none", type));
+  if (op < 0 || op >= kReduceOpCount)
+    return bad_argument(kName, fmt::format("operation {} is none", op));
   const AllReduceCall call{.input = sendbuff,
                            .output = recvbuff,
                            .count = count,
@@ -166,7 +175,7 @@ tuttiResult_t tuttiGetVersion(int* version) {
 }
 
 const char* tuttiGetErrorString(tuttiResult_t result) {
-  return describe(static_cast<Code>(result));
+  return describe(static_cast<Code>(value_of(result)));
 }
 
 const char* tuttiGetLastError(tuttiComm_t comm) { return last_text(comm); }
@@ -277,12 +286,13 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
   if (comm == nullptr) return tuttiSuccess;
-  return guarded("tuttiCommAbort", nullptr, [&]() -> Status {
+  const tuttiResult_t result = guarded("tuttiCommAbort", comm, [&]() -> Status {
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommAbort"));
     communicator->abort();
-    retire(comm);
     return {};
   });
+  if (result == tuttiSuccess) retire(comm);
+  return result;
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
@@ -326,7 +336,8 @@ tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                              tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
                              tuttiStream_t stream) {
   const tuttiResult_t result = guarded("tuttiAllReduce", comm, [&] {
-    const Status status = all_reduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
+    const Status status =
+        all_reduce(sendbuff, recvbuff, count, value_of(datatype), value_of(op), comm, stream);
     if (!status && Group::current().active()) Group::current().fail(status.error());
     return status;
   });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <vector>
 
 namespace tutti {
 namespace {
@@ -11,6 +12,30 @@ std::string& thread_text() {
   thread_local std::string text;
   return text;
 }
+
+// Handles that hold nothing now. Never destroyed, as calls may come while the process ends.
+class FreeHandles {
+ public:
+  static FreeHandles& of_process() {
+    static auto* const instance = new FreeHandles;
+    return *instance;
+  }
+  tuttiComm* take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return new tuttiComm;
+    tuttiComm* const comm = free_.back();
+    free_.pop_back();
+    return comm;
+  }
+  void give(tuttiComm* comm) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(comm);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<tuttiComm*> free_;  // guarded by mutex_
+};
 
 }  // namespace
 
@@ -28,22 +53,39 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm) {
   return status ? tuttiSuccess : report(status.error(), comm);
 }
 
+OwnedHandle make_handle() {
+  OwnedHandle handle(FreeHandles::of_process().take());
+  handle->magic = tuttiComm::kMagic;
+  return handle;
+}
+
+// Counted first and looked at again then: retire() invalidates first and counts then, both in one
+// order (seq_cst), so that either it waits for this call or this call finds no handle.
 HandleUse::HandleUse(const tuttiComm* comm) {
-  if (comm == nullptr || comm->magic.load(std::memory_order_acquire) != tuttiComm::kMagic) return;
-  comm_ = const_cast<tuttiComm*>(comm);
-  comm_->calls.fetch_add(1, std::memory_order_acq_rel);
+  if (comm == nullptr || comm->magic != tuttiComm::kMagic) return;
+  auto* const counted = const_cast<tuttiComm*>(comm);
+  ++counted->calls;
+  if (counted->magic == tuttiComm::kMagic) {
+    comm_ = counted;
+  } else {
+    --counted->calls;
+  }
 }
 
 HandleUse::~HandleUse() {
-  // Release pairs with the acquire in retire(): nothing of the call touches the handle after it.
-  if (comm_ != nullptr) comm_->calls.fetch_sub(1, std::memory_order_release);
+  if (comm_ != nullptr) --comm_->calls;
 }
 
 void retire(tuttiComm* comm) {
-  comm->magic.store(0, std::memory_order_release);
+  if (comm->magic.exchange(0) != tuttiComm::kMagic) return;
   Waiter waiter({.spins = 100});
-  while (comm->calls.load(std::memory_order_acquire) != 0) (void)waiter.wait();
-  delete comm;
+  while (comm->calls != 0) (void)waiter.wait();
+  comm->communicator.reset();
+  {
+    const std::lock_guard lock(comm->text_mutex);
+    comm->last_text.clear();
+  }
+  FreeHandles::of_process().give(comm);
 }
 
 Error caught_error(const char* function) {

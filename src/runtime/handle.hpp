@@ -14,8 +14,7 @@
 struct tuttiComm {
   static constexpr std::uint64_t kMagic = 0x7475747469636f6d;
   std::atomic<std::uint64_t> magic{kMagic};
-  // Calls inside the C boundary with this handle. tuttiCommAbort frees it only when there is none;
-  // the decrement is a call's last access.
+  // Calls inside the C boundary with this handle; it is retired only when there is none.
   std::atomic<int> calls{0};
   std::unique_ptr<tutti::Communicator> communicator;
   mutable std::mutex text_mutex;
@@ -32,7 +31,8 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm = nullptr);
 // The error of an exception that is being handled: bad_alloc becomes kSystemError.
 [[nodiscard]] Error caught_error(const char* function);
 
-// Keeps a handle alive while a call uses it. What is no handle is left alone: get() is null.
+// Keeps what a handle holds alive while a call uses it. What is no handle, or no longer one, is
+// left alone: get() is null.
 class HandleUse {
  public:
   explicit HandleUse(const tuttiComm* comm);
@@ -56,9 +56,16 @@ tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) 
   }
 }
 
-// Makes the handle invalid, waits until no call uses it, and frees it. The caller has ended its
-// operations.
+// Makes the handle invalid, waits until no call uses it, and ends what it holds; of two threads
+// that retire one handle, one does so. The caller has ended its operations. The handle itself stays
+// in the process for the next communicator: a thread that calls with it just now finds it invalid.
 void retire(tuttiComm* comm);
+
+struct Retire {
+  void operator()(tuttiComm* comm) const { retire(comm); }
+};
+using OwnedHandle = std::unique_ptr<tuttiComm, Retire>;
+[[nodiscard]] OwnedHandle make_handle();
 
 // The communicator behind a handle, or kInvalidArgument / kInvalidUsage naming `function`.
 [[nodiscard]] Result<Communicator*> open_handle(const tuttiComm* comm, const char* function);

@@ -18,8 +18,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Abort, FreesAHandleThatACallStillUses) {
-  // Rank 0's user thread calls until the abort of its other thread ends it; nobody may touch the
-  // handle after it was freed (the address sanitizer watches).
+  // Rank 0's user thread calls until the abort of its other thread ends it, maybe with one call
+  // just after; nobody may touch what was freed (the address sanitizer watches).
   run_job(2, {}, [](int rank, tuttiComm_t& comm) {
     float data = 1;
     std::atomic<int> calls{0};
