@@ -1,9 +1,11 @@
-// An algorithm family: pure functions from (problem, rank) to one rank's program.
+// An algorithm: pure functions from (problem, rank) to one rank's program.
 // Knows no thread, pointer, size, CUDA or transport. Adding one is one file and one line in
 // registry.cpp.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.hpp"
@@ -11,27 +13,55 @@
 
 namespace tutti {
 
-struct Algorithm {
+// One `key=value` of an algorithm's name, as in circulant:radix=4.
+struct Parameter {
+  std::string_view key, value;
+};
+
+// Immutable; any thread.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+
   std::string_view name;     // as on every command line and in every table
   std::string_view summary;  // one line: formula for steps and bytes, where it wins
   std::string_view source;   // the paper
-  bool (*supports)(const Problem& problem);
-  // O(1): what all ranks know alike. Verified against the programs at the proved rank counts.
-  ScheduleShape (*shape)(const Problem& problem);
+
+  [[nodiscard]] virtual bool supports(const Problem& problem) const = 0;
+  // What all ranks know alike, without any rank's program. Its counts are the verified ones, or, of
+  // a composition, at least as large.
+  [[nodiscard]] virtual ScheduleShape shape(const Problem& problem) const = 0;
   // O(own steps) time and memory.
-  RankProgram (*program)(const Problem& problem, Rank rank);
+  [[nodiscard]] virtual RankProgram program(const Problem& problem, Rank rank) const = 0;
+
+  // This family with other parameters; the caller names it. kInvalidArgument says which parameters
+  // there are.
+  [[nodiscard]] virtual Result<std::unique_ptr<Algorithm>> with(
+      std::span<const Parameter> parameters) const;
+
+ protected:
+  constexpr Algorithm(std::string_view own_name, std::string_view own_summary,
+                      std::string_view own_source)
+      : name(own_name), summary(own_summary), source(own_source) {}
 };
 
-// Every family there is, in the order in which tables list them.
+// Every family there is with its default parameters, in the order in which tables list them.
 [[nodiscard]] std::span<const Algorithm* const> all_algorithms();
-[[nodiscard]] const Algorithm* find_algorithm(std::string_view name);
 
-// Is the family, with this many replicas, proved at this rank count by the test suite? The list: 1
-// to 33, 48, 64, 96 and 128 ranks, each with 1, 2 and 4 replicas
-// (tests/algorithms/proved_test.cpp).
-[[nodiscard]] bool proved_by_tests(std::int32_t ranks, std::uint32_t replicas);
+// The algorithm of a name `family` or `family:key=value:key=value`; lives as long as the process.
+// kInvalidArgument names the families, or the family's parameters.
+[[nodiscard]] Result<const Algorithm*> find_algorithm(std::string_view name);
 
-// All ranks' programs: for proof, price and pictures. kNotSupported where the family does not
+// "ring, tree, ...", for messages.
+[[nodiscard]] std::string known_algorithms();
+
+// Is the algorithm, with this many replicas, proved at this rank count by the test suite? The list:
+// every family with its default parameters at 1 to 33, 48, 64, 96 and 128 ranks, each with 1, 2 and
+// 4 replicas (tests/algorithms/proved_test.cpp).
+[[nodiscard]] bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks,
+                                   std::uint32_t replicas);
+
+// All ranks' programs: for proof, price and pictures. kNotSupported where the algorithm does not
 // cover the problem.
 [[nodiscard]] Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem);
 

@@ -16,8 +16,9 @@
 //
 // Wins for small data, where alpha is all there is, and is the most exact: rank order, one
 // rounding. Loses as soon as bytes count. Any p; no power of two is special. Every rank reduces the
-// same sources in the same order, so that all end with the same bits.
-#include "algorithms/algorithm.hpp"
+// same sources in the same order, so that all end with the same bits. Reduce and broadcast are the
+// star: everybody sends to the root, the root sends to everybody.
+#include "algorithms/families.hpp"
 #include "schedule/builder.hpp"
 
 namespace tutti {
@@ -27,40 +28,72 @@ using namespace operands;
 
 constexpr Tag kTag = 0;
 
-bool supports(const Problem& problem) { return problem.collective == Collective::kAllReduce; }
-
-ScheduleShape shape(const Problem& problem) {
-  return {.algorithm = "one_shot",
-          .collective = problem.collective,
-          .ranks = problem.ranks,
-          .root = problem.root,
-          .chunks = 1,
-          .max_incoming = static_cast<std::uint32_t>(problem.ranks - 1),
-          .max_per_pair = problem.ranks > 1 ? 1U : 0U};
-}
-
-RankProgram program(const Problem& problem, Rank rank) {
-  const Rank p = problem.ranks;
-  if (p == 1) return copy_alone(1);
+// One step that sends everything to all others.
+StepBuilder add_spread(Rank p, Rank rank, LaneBuilder& lane) {
   const Span all = chunk(0);
-  LaneBuilder lane("exchange");
   StepBuilder spread = lane.step().from(input(all));
   for (Rank k = 1; k < p; ++k) spread.to(send((rank + k) % p, kTag, all));
+  return spread;
+}
+
+// One step that reduces what all others sent and the own input, in rank order.
+void add_gather(Rank p, Rank rank, LaneBuilder& lane) {
+  const Span all = chunk(0);
   StepBuilder gather = lane.step().to(output(all)).finish();
   for (Rank peer = 0; peer < p; ++peer)
     gather.from(peer == rank ? input(all) : recv(peer, kTag, all));
-  return assemble({lane});
 }
+
+class OneShot final : public Algorithm {
+ public:
+  constexpr OneShot()
+      : Algorithm("one_shot",
+                  "1 step, (p-1)*n bytes sent a rank: least latency, one rounding, for small data",
+                  "direct exchange; Shah et al. 2025, MSCCL++ (one-shot all-reduce)") {}
+
+  [[nodiscard]] bool supports(const Problem& problem) const override {
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast});
+  }
+
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    const auto others = static_cast<std::uint32_t>(problem.ranks - 1);
+    const bool single = problem.collective == Collective::kBroadcast;
+    return {.algorithm = std::string(name),
+            .collective = problem.collective,
+            .ranks = problem.ranks,
+            .root = problem.root,
+            .chunks = 1,
+            .max_incoming = single ? std::min(others, 1U) : others,
+            .max_per_pair = std::min(others, 1U)};
+  }
+
+  [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
+    const Rank p = problem.ranks, root = problem.root;
+    if (p == 1) return copy_alone(problem, 1);
+    const Span all = chunk(0);
+    LaneBuilder lane("exchange");
+    if (problem.collective == Collective::kBroadcast) {
+      if (rank == root) {
+        add_spread(p, rank, lane).to(output(all));
+      } else {
+        lane.step().to(output(all)).from(recv(root, kTag, all));
+      }
+    } else if (problem.collective == Collective::kReduce && rank != root) {
+      lane.step().to(send(root, kTag, all)).from(input(all));
+    } else {
+      if (problem.collective == Collective::kAllReduce) add_spread(p, rank, lane);
+      add_gather(p, rank, lane);
+    }
+    return assemble({lane});
+  }
+};
 
 }  // namespace
 
-extern const Algorithm kOneShot;
-constinit const Algorithm kOneShot{
-    .name = "one_shot",
-    .summary = "1 step, (p-1)*n bytes sent a rank: least latency, one rounding, for small data",
-    .source = "direct exchange; Shah et al. 2025, MSCCL++ (one-shot all-reduce)",
-    .supports = supports,
-    .shape = shape,
-    .program = program};
+const Algorithm& one_shot() {
+  static constinit const OneShot kOneShot;
+  return kOneShot;
+}
 
 }  // namespace tutti

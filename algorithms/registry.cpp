@@ -1,31 +1,100 @@
 // The one list of algorithm families. A new family is one file and one line here.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "algorithms/families.hpp"
 
 namespace tutti {
+namespace {
 
-extern const Algorithm kRing;
-extern const Algorithm kOneShot;
-extern const Algorithm kTree;
-
-std::span<const Algorithm* const> all_algorithms() {
-  static constexpr std::array<const Algorithm*, 3> kAll{&kRing, &kOneShot, &kTree};
+const auto& families() {
+  static const std::array kAll{
+      &ring(),     &tree(),     &butterfly(), &rabenseifner(), &circulant(),
+      &one_shot(), &two_shot(), &pat(),       &hierarchical(),
+  };
   return kAll;
 }
 
-const Algorithm* find_algorithm(std::string_view name) {
-  for (const Algorithm* algorithm : all_algorithms())
-    if (algorithm->name == name) return algorithm;
-  return nullptr;
+// Those that were asked for by parameters, by name: made once, kept for the process.
+class Variants {
+ public:
+  Result<const Algorithm*> find(std::string_view name);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Algorithm>, std::less<>> made_;  // guarded by mutex_
+};
+
+Result<const Algorithm*> family_of(std::string_view name) {
+  const auto all = all_algorithms();
+  const std::string_view family = name.substr(0, name.find(':'));
+  const auto found =
+      std::ranges::find_if(all, [&](const Algorithm* each) { return each->name == family; });
+  if (found != all.end()) return *found;
+  return make_error(Code::kInvalidArgument, fmt::format("unknown algorithm '{}'; there are {}",
+                                                        family, known_algorithms()));
 }
 
-bool proved_by_tests(std::int32_t ranks, std::uint32_t replicas) {
+Result<std::vector<Parameter>> parse_parameters(std::string_view name) {
+  std::vector<Parameter> parameters;
+  for (std::size_t at = name.find(':'); at != std::string_view::npos;) {
+    const std::size_t end = name.find(':', at + 1);
+    const std::string_view text = name.substr(at + 1, end - at - 1);
+    const std::size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string_view::npos || equals + 1 == text.size())
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("'{}' in '{}' is no key=value", text, name));
+    parameters.push_back({text.substr(0, equals), text.substr(equals + 1)});
+    at = end;
+  }
+  return parameters;
+}
+
+Result<const Algorithm*> Variants::find(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = made_.find(name); found != made_.end()) return found->second.get();
+  TUTTI_TRY_ASSIGN(const Algorithm* const family, family_of(name));
+  TUTTI_TRY_ASSIGN(const std::vector<Parameter> parameters, parse_parameters(name));
+  TUTTI_TRY_ASSIGN(std::unique_ptr<Algorithm> made, family->with(parameters));
+  const auto kept = made_.emplace(name, std::move(made)).first;
+  kept->second->name = kept->first;
+  return kept->second.get();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Algorithm>> Algorithm::with(std::span<const Parameter> parameters) const {
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("{} has no parameters, so no '{}'", name, parameters.front().key));
+}
+
+std::span<const Algorithm* const> all_algorithms() { return families(); }
+
+Result<const Algorithm*> find_algorithm(std::string_view name) {
+  if (name.find(':') == std::string_view::npos) return family_of(name);
+  static Variants variants;
+  return variants.find(name);
+}
+
+std::string known_algorithms() {
+  std::string names;
+  for (const Algorithm* algorithm : all_algorithms())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm->name);
+  return names;
+}
+
+bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks, std::uint32_t replicas) {
+  const auto all = all_algorithms();
+  const bool family = std::ranges::find(all, &algorithm) != all.end();
   const bool ranks_listed =
       (ranks >= 1 && ranks <= 33) || ranks == 48 || ranks == 64 || ranks == 96 || ranks == 128;
-  return ranks_listed && (replicas == 1 || replicas == 2 || replicas == 4);
+  return family && ranks_listed && (replicas == 1 || replicas == 2 || replicas == 4);
 }
 
 Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem) {

@@ -18,6 +18,9 @@
 //     rank 3    R2    R1    =0    C3    C2    C1
 //
 // Receive, reduce, store and send of one chunk are one step: each byte is read and written once.
+// Each half is also a collective of its own: there chunk c ends at, or comes from, rank c. Reduce
+// and broadcast go along the ring once, from the rank after the root to the root, or from the root
+// on.
 //
 //   messages sent by a rank   2(p-1), each of n/p bytes
 //   bytes sent by a rank      2(p-1)/p * n: the least any all-reduce can send
@@ -28,7 +31,7 @@
 // one after the other. Any p; no power of two is special. With p = 2 it is one exchange of halves
 // each way and a second one back. The order of the sum of chunk c is c, c+1, ..., c-1: the same on
 // every rank, because only rank c-1 completes it.
-#include "algorithms/algorithm.hpp"
+#include "algorithms/families.hpp"
 #include "schedule/builder.hpp"
 
 namespace tutti {
@@ -38,60 +41,124 @@ using namespace operands;
 
 constexpr Tag kTag = 0;
 
-bool supports(const Problem& problem) { return problem.collective == Collective::kAllReduce; }
+// A rank's place in the ring.
+struct Place {
+  Rank ranks, rank;
 
-ScheduleShape shape(const Problem& problem) {
-  const std::uint32_t connections = problem.ranks > 1 ? 1 : 0;
-  return {.algorithm = "ring",
-          .collective = problem.collective,
-          .ranks = problem.ranks,
-          .root = problem.root,
-          .chunks = static_cast<std::uint32_t>(problem.ranks),
-          .max_incoming = connections,
-          .max_per_pair = connections};
-}
-
-RankProgram program(const Problem& problem, Rank rank) {
-  const Rank p = problem.ranks;
-  if (p == 1) return copy_alone(1);
-  const Rank next = (rank + 1) % p, previous = (rank + p - 1) % p;
-  // The chunk `behind` places behind this rank: where in the ring it was that many messages ago.
-  const auto behind = [&](Rank places) {
-    return chunk(static_cast<std::uint32_t>((rank + 2 * p - places) % p));
-  };
-  LaneBuilder ring("ring");
-  // Reduce-scatter: message k brings the chunk that started k places behind.
-  ring.step().to(send(next, kTag, behind(0))).from(input(behind(0)));
-  for (Rank k = 1; k < p - 1; ++k) {
-    const Span c = behind(k);
-    ring.step().to(send(next, kTag, c)).from(recv(previous, kTag, c)).from(input(c));
+  [[nodiscard]] Rank next() const { return (rank + 1) % ranks; }
+  [[nodiscard]] Rank previous() const { return (rank + ranks - 1) % ranks; }
+  // The chunk that `places` ranks before this one is numbered by.
+  [[nodiscard]] Span behind(Rank places) const {
+    return chunk(static_cast<std::uint32_t>((rank + 2 * ranks - places) % ranks));
   }
-  const Span mine = behind(p - 1);
-  ring.step()
+};
+
+// Message k brings the chunk `first` + k behind; all but the last go on. What completes the last,
+// that of `first` + p-1, is the caller's step to finish.
+StepBuilder add_reduce_scatter(const Place& at, Rank first, LaneBuilder& ring) {
+  const Rank p = at.ranks;
+  ring.step().to(send(at.next(), kTag, at.behind(first))).from(input(at.behind(first)));
+  for (Rank k = 1; k < p - 1; ++k) {
+    const Span c = at.behind(first + k);
+    ring.step().to(send(at.next(), kTag, c)).from(recv(at.previous(), kTag, c)).from(input(c));
+  }
+  const Span mine = at.behind(first + p - 1);
+  return ring.step()
       .to(output(mine))
-      .to(send(next, kTag, mine))
-      .from(recv(previous, kTag, mine))
+      .from(recv(at.previous(), kTag, mine))
       .from(input(mine))
       .finish();
-  // All-gather: the complete chunks follow, that of the previous rank first.
-  for (Rank k = p; k < 2 * p - 2; ++k) {
-    const Span c = behind(k);
-    ring.step().to(output(c)).to(send(next, kTag, c)).from(recv(previous, kTag, c));
-  }
-  const Span last = behind(2 * p - 2);
-  ring.step().to(output(last)).from(recv(previous, kTag, last));
-  return assemble({ring});
 }
+
+// The complete chunks follow, that of the previous rank, `first` behind, first.
+void add_all_gather(const Place& at, Rank first, LaneBuilder& ring) {
+  const Rank p = at.ranks;
+  for (Rank k = 0; k < p - 2; ++k) {
+    const Span c = at.behind(first + k);
+    ring.step().to(output(c)).to(send(at.next(), kTag, c)).from(recv(at.previous(), kTag, c));
+  }
+  const Span last = at.behind(first + p - 2);
+  ring.step().to(output(last)).from(recv(at.previous(), kTag, last));
+}
+
+void add_reduce(const Place& at, Rank root, LaneBuilder& ring) {
+  const Span all = chunk(0);
+  StepBuilder step = ring.step();
+  if (at.rank == root) {
+    step.to(output(all)).finish();
+  } else {
+    step.to(send(at.next(), kTag, all));
+  }
+  if (at.previous() != root) step.from(recv(at.previous(), kTag, all));
+  step.from(input(all));
+}
+
+void add_broadcast(const Place& at, Rank root, LaneBuilder& ring) {
+  const Span all = chunk(0);
+  StepBuilder step = ring.step().to(output(all));
+  if (at.next() != root) step.to(send(at.next(), kTag, all));
+  step.from(at.rank == root ? input(all) : recv(at.previous(), kTag, all));
+}
+
+class Ring final : public Algorithm {
+ public:
+  constexpr Ring()
+      : Algorithm("ring",
+                  "2(p-1) steps, 2(p-1)/p*n bytes sent a rank: least bytes, wins for large data",
+                  "Patarasuk, Yuan 2009, Bandwidth optimal all-reduce algorithms") {}
+
+  [[nodiscard]] bool supports(const Problem& problem) const override {
+    using enum Collective;
+    return is_among(problem.collective,
+                    {kAllReduce, kReduceScatter, kAllGather, kReduce, kBroadcast});
+  }
+
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    const std::uint32_t connections = problem.ranks > 1 ? 1 : 0;
+    const bool rooted = is_among(problem.collective, {Collective::kReduce, Collective::kBroadcast});
+    return {.algorithm = std::string(name),
+            .collective = problem.collective,
+            .ranks = problem.ranks,
+            .root = problem.root,
+            .chunks = rooted ? 1U : static_cast<std::uint32_t>(problem.ranks),
+            .max_incoming = connections,
+            .max_per_pair = connections};
+  }
+
+  [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
+    const Place at{problem.ranks, rank};
+    if (at.ranks == 1) return copy_alone(problem, 1);
+    LaneBuilder ring("ring");
+    switch (problem.collective) {
+      case Collective::kReduceScatter:
+        add_reduce_scatter(at, 1, ring);
+        break;
+      case Collective::kAllGather:
+        ring.step()
+            .to(output(at.behind(0)))
+            .to(send(at.next(), kTag, at.behind(0)))
+            .from(input(at.behind(0)));
+        add_all_gather(at, 1, ring);
+        break;
+      case Collective::kReduce:
+        add_reduce(at, problem.root, ring);
+        break;
+      case Collective::kBroadcast:
+        add_broadcast(at, problem.root, ring);
+        break;
+      default:
+        add_reduce_scatter(at, 0, ring).to(send(at.next(), kTag, at.behind(at.ranks - 1)));
+        add_all_gather(at, at.ranks, ring);
+    }
+    return assemble({ring});
+  }
+};
 
 }  // namespace
 
-extern const Algorithm kRing;
-constinit const Algorithm kRing{
-    .name = "ring",
-    .summary = "2(p-1) steps, 2(p-1)/p*n bytes sent a rank: least bytes, wins for large data",
-    .source = "Patarasuk, Yuan 2009, Bandwidth optimal all-reduce algorithms",
-    .supports = supports,
-    .shape = shape,
-    .program = program};
+const Algorithm& ring() {
+  static constinit const Ring kRing;
+  return kRing;
+}
 
 }  // namespace tutti

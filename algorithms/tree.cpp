@@ -31,13 +31,17 @@
 //   reduced by a rank              at most 2 messages of n/2: n
 //   time, pipelined in slices      about 2n beta + n gamma + 4 log2(p) alpha + lower terms
 //
+// Reduce and broadcast are one direction of it: both trees hold the p-1 other ranks, and both their
+// roots hang at the root, which so receives, or sends, each byte once.
+//
 // Wins for middle sizes, and for large p also at large ones, where the ring's 2(p-1) alpha hurts.
 // Any p: nothing is folded, the last level is just not full. Needs slices and replicas to pipeline.
 // The order of the sum is own, left, right at every node; only a root completes a value, so all
 // ranks end with the same bits.
 #include <bit>
+#include <vector>
 
-#include "algorithms/algorithm.hpp"
+#include "algorithms/families.hpp"
 #include "schedule/builder.hpp"
 
 namespace tutti {
@@ -70,75 +74,163 @@ std::int32_t right_of(std::int32_t position, std::int32_t p) {
   return 0;
 }
 
-std::int32_t position_of(int tree, Rank rank, std::int32_t p) {
-  if (tree == 0) return rank + 1;
-  return p % 2 == 0 ? p - rank : (rank + 1) % p + 1;
+// Position in a tree of the rank with this index, and back.
+std::int32_t position_at(int tree, std::int32_t index, std::int32_t p) {
+  if (tree == 0) return index + 1;
+  return p % 2 == 0 ? p - index : (index + 1) % p + 1;
 }
 
-Rank rank_at(int tree, std::int32_t position, std::int32_t p) {
+std::int32_t index_at(int tree, std::int32_t position, std::int32_t p) {
   if (tree == 0) return position - 1;
   return p % 2 == 0 ? p - position : (position + p - 2) % p;
 }
 
-bool supports(const Problem& problem) { return problem.collective == Collective::kAllReduce; }
+// The ranks of a pair of trees: all, from rank 0 on; or, below a root of their own, the others,
+// from the one after the root on.
+struct Forest {
+  Rank ranks, first;
+  std::int32_t size;     // of each tree
+  Rank above = kNoRank;  // both trees' roots hang here
 
-// From 4 ranks on, position 2 of each tree receives from a parent and two children, and as a leaf
-// of the other tree from one parent more. Ranks 0 and 1 (1 and 2 where 4 divides p) are leaf and
-// parent in one tree and parent and leaf in the other: a pair that uses both tags.
-ScheduleShape shape(const Problem& problem) {
-  const Rank p = problem.ranks;
-  return {.algorithm = "tree",
-          .collective = problem.collective,
-          .ranks = p,
-          .root = problem.root,
-          .chunks = kTrees,
-          .tags = kTrees,
-          .max_incoming = p == 1 ? 0U : static_cast<std::uint32_t>(p < 4 ? p : 4),
-          .max_per_pair = p == 1 ? 0U : 2U};
+  [[nodiscard]] Rank rank_at(int tree, std::int32_t position) const {
+    return (first + index_at(tree, position, size)) % ranks;
+  }
+  [[nodiscard]] std::int32_t position_of(int tree, Rank rank) const {
+    return position_at(tree, (rank + ranks - first) % ranks, size);
+  }
+};
+
+struct Lanes {
+  LaneBuilder up, down;
+};
+
+// One rank's place in one tree.
+class Node {
+ public:
+  Node(const Forest& forest, int tree, Rank rank)
+      : forest_(forest),
+        tree_(tree),
+        tag_(static_cast<Tag>(tree)),
+        half_(chunk(static_cast<std::uint32_t>(tree))) {
+    const std::int32_t position = forest.position_of(tree, rank);
+    const std::int32_t parent = parent_of(position, forest.size);
+    parent_ = parent == 0 ? forest.above : forest.rank_at(tree, parent);
+    const bool leaf = position % 2 == 1;
+    for (const std::int32_t child : {leaf ? 0 : left_of(position), right_of(position, forest.size)})
+      if (child != 0) children_.push_back(forest.rank_at(tree, child));
+  }
+
+  [[nodiscard]] bool is_root() const { return parent_ == kNoRank; }
+
+  // parent <- own, left, right; a root completes the sum instead.
+  StepBuilder add_up(LaneBuilder& up) const {
+    StepBuilder reduce = up.step().from(input(half_));
+    for (const Rank child : children_) reduce.from(recv(child, tag_, half_));
+    return is_root() ? reduce.to(output(half_)).finish() : reduce.to(send(parent_, tag_, half_));
+  }
+  // own, left, right <- parent.
+  void add_down(LaneBuilder& down) const {
+    to_children(down.step().to(output(half_)).from(recv(parent_, tag_, half_)));
+  }
+  void to_children(StepBuilder step) const {
+    for (const Rank child : children_) step.to(send(child, tag_, half_));
+  }
+
+ private:
+  const Forest& forest_;
+  int tree_;
+  Tag tag_;
+  Span half_;
+  Rank parent_ = kNoRank;
+  std::vector<Rank> children_;
+};
+
+void add_all_reduce(const Node& node, Lanes& lanes) {
+  StepBuilder reduce = node.add_up(lanes.up);
+  if (node.is_root()) {
+    node.to_children(reduce);
+  } else {
+    node.add_down(lanes.down);
+  }
 }
 
-// Adds one rank's part of one tree: its steps on the way up and on the way down.
-void add_tree(int tree, Rank p, Rank rank, LaneBuilder& up, LaneBuilder& down) {
-  const std::int32_t position = position_of(tree, rank, p);
-  const bool leaf = position % 2 == 1;
-  const std::int32_t parent = parent_of(position, p);
-  const std::int32_t children[2] = {leaf ? 0 : left_of(position), right_of(position, p)};
+// What the root above both trees does with one of them.
+void add_above(const Forest& forest, int tree, bool reduce, LaneBuilder& lane) {
+  const std::int32_t top = static_cast<std::int32_t>(
+      std::bit_floor(static_cast<std::uint32_t>(forest.size)));  // the root's position
+  const Rank root = forest.rank_at(tree, top);
   const Tag tag = static_cast<Tag>(tree);
   const Span half = chunk(static_cast<std::uint32_t>(tree));
-
-  const auto to_children = [&](StepBuilder step) {
-    for (const std::int32_t child : children)
-      if (child != 0) step.to(send(rank_at(tree, child, p), tag, half));
-  };
-  StepBuilder reduce = up.step().from(input(half));
-  for (const std::int32_t child : children)
-    if (child != 0) reduce.from(recv(rank_at(tree, child, p), tag, half));
-  if (parent == 0) {
-    to_children(reduce.to(output(half)).finish());
-    return;
+  StepBuilder step = lane.step().to(output(half)).from(input(half));
+  if (reduce) {
+    step.from(recv(root, tag, half)).finish();
+  } else {
+    step.to(send(root, tag, half));
   }
-  const Rank above = rank_at(tree, parent, p);
-  reduce.to(send(above, tag, half));
-  to_children(down.step().to(output(half)).from(recv(above, tag, half)));
 }
 
-RankProgram program(const Problem& problem, Rank rank) {
-  if (problem.ranks == 1) return copy_alone(kTrees);
-  LaneBuilder up0("up0"), down0("down0"), up1("up1"), down1("down1");
-  add_tree(0, problem.ranks, rank, up0, down0);
-  add_tree(1, problem.ranks, rank, up1, down1);
-  return assemble({up0, down0, up1, down1});
-}
+class Tree final : public Algorithm {
+ public:
+  constexpr Tree()
+      : Algorithm("tree",
+                  "2*floor(log2 p) steps, at most 2n bytes sent a rank: middle sizes, many ranks",
+                  "Sanders, Speck, Traeff 2009, Two-tree algorithms (double binary tree)") {}
+
+  [[nodiscard]] bool supports(const Problem& problem) const override {
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast});
+  }
+
+  // All-reduce, from 4 ranks on: position 2 of each tree receives from a parent and two children,
+  // and as a leaf of the other tree from one parent more. Ranks 0 and 1 (1 and 2 where 4 divides p)
+  // are leaf and parent in one tree and parent and leaf in the other: a pair that uses both tags.
+  // Reduce and broadcast: two children, or two parents; only a tree of one rank has both tags.
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    const Rank p = problem.ranks;
+    const bool rooted = problem.collective != Collective::kAllReduce;
+    std::uint32_t incoming = static_cast<std::uint32_t>(rooted || p < 4 ? 2 : 4);
+    if (!rooted && p == 3) incoming = 3;
+    return {.algorithm = std::string(name),
+            .collective = problem.collective,
+            .ranks = p,
+            .root = problem.root,
+            .chunks = kTrees,
+            .tags = kTrees,
+            .max_incoming = p == 1 ? 0U : incoming,
+            .max_per_pair = p == 1            ? 0U
+                            : rooted && p > 2 ? 1U
+                                              : 2U};
+  }
+
+  [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
+    const Rank p = problem.ranks, root = problem.root;
+    if (p == 1) return copy_alone(problem, kTrees);
+    const bool rooted = problem.collective != Collective::kAllReduce;
+    const bool reduce = problem.collective == Collective::kReduce;
+    const Forest forest = rooted ? Forest{p, (root + 1) % p, p - 1, root} : Forest{p, 0, p};
+    Lanes lanes[kTrees] = {{LaneBuilder("up0"), LaneBuilder("down0")},
+                           {LaneBuilder("up1"), LaneBuilder("down1")}};
+    for (int tree = 0; tree < kTrees; ++tree) {
+      Lanes& own = lanes[tree];
+      if (rooted && rank == root) {
+        add_above(forest, tree, reduce, reduce ? own.up : own.down);
+      } else if (const Node node(forest, tree, rank); !rooted) {
+        add_all_reduce(node, own);
+      } else if (reduce) {
+        node.add_up(own.up);
+      } else {
+        node.add_down(own.down);
+      }
+    }
+    return assemble({lanes[0].up, lanes[0].down, lanes[1].up, lanes[1].down});
+  }
+};
 
 }  // namespace
 
-extern const Algorithm kTree;
-constinit const Algorithm kTree{
-    .name = "tree",
-    .summary = "2*floor(log2 p) steps, at most 2n bytes sent a rank: middle sizes, many ranks",
-    .source = "Sanders, Speck, Traeff 2009, Two-tree algorithms (double binary tree)",
-    .supports = supports,
-    .shape = shape,
-    .program = program};
+const Algorithm& tree() {
+  static constinit const Tree kTree;
+  return kTree;
+}
 
 }  // namespace tutti

@@ -516,8 +516,8 @@ typedef struct tuttiCommInfo_v100 {
   int poisoned;              /* 1 after an error that ended the communicator                  */
   char host[64];             /* this rank's host, for people                                  */
   char transport[32];        /* "shm", ...; "" for a communicator of one rank                 */
-  char forcedAlgorithm[32];  /* "" when the library chooses                                   */
-  char lastAlgorithm[32];    /* last operation: algorithm                                     */
+  char forcedAlgorithm[128]; /* with its parameters; "" when the library chooses              */
+  char lastAlgorithm[128];   /* last operation: algorithm                                     */
   char lastProtocol[16];     /* last operation: "flagged", "slots", "direct", or "local"      */
   uint64_t lastPlanHash;     /* last operation: equal hashes mean equal bits and equal traffic */
   uint32_t lastSlices;       /* last operation: slices of each chunk                          */

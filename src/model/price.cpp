@@ -94,6 +94,7 @@ class PathWalk {
 ScheduleCounts count_schedule(const Schedule& schedule) {
   ScheduleCounts counts;
   counts.chunks = schedule.shape.chunks;
+  counts.max_message_chunks = schedule.shape.max_message_chunks;
   counts.ranks = schedule.shape.ranks;
   const PathLength path = PathWalk(schedule).run();
   counts.depth = path.messages;

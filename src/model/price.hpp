@@ -18,6 +18,7 @@ namespace tutti {
 // Counts of one slice, in messages, steps and chunk-operands (one operand of one chunk).
 struct ScheduleCounts {
   std::uint32_t chunks = 1;
+  std::uint32_t max_message_chunks = 1;
   std::int32_t ranks = 1;
   std::uint32_t depth = 0;           // messages on the longest path
   std::uint64_t path_steps = 0;      // steps on the longest path by steps

@@ -68,7 +68,7 @@ Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int ran
     return bad_argument(
         function, fmt::format("rank {} of {} ranks; a rank is 0 <= rank < nranks", rank, ranks));
   TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(config, function));
-  TUTTI_TRY(algorithm_index(options.config.algo));
+  TUTTI_TRY(forced_algorithm(options.config.algo));
   OwnedHandle handle = make_handle();
   UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());

@@ -32,10 +32,9 @@ constexpr std::array kShapes{
     Shape{Protocol::kSlots, 2, 2, 128 << 10},
 };
 
-std::optional<Candidate> make_candidate(const Settings& settings, std::int32_t ranks,
-                                        std::int32_t index, const Shape& shape,
-                                        std::uint64_t bytes) {
-  const Algorithm& algorithm = *all_algorithms()[static_cast<std::size_t>(index)];
+std::optional<Candidate> make_candidate(const Settings& settings, const Contender& contender,
+                                        const Shape& shape, std::uint64_t bytes) {
+  const Algorithm& algorithm = *contender.algorithm;
   Candidate c{
       .algorithm = &algorithm,
       .options = {.protocol = shape.protocol,
@@ -44,12 +43,13 @@ std::optional<Candidate> make_candidate(const Settings& settings, std::int32_t r
                   .slot_bytes = settings.slot_bytes != 0 ? settings.slot_bytes : shape.slot_bytes,
                   .arena_bytes = settings.arena_bytes,
                   .min_slices = std::max(settings.min_slices, 1u)},
-      .counts = settings.counts[static_cast<std::size_t>(index)]};
-  const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
+      .counts = contender.counts};
+  const Problem problem{.ranks = contender.counts.ranks};
   const Result<std::uint64_t> capacity = message_capacity(algorithm, problem, c.options);
   if (!capacity) return std::nullopt;
   c.message_bytes = *capacity;
-  const std::uint64_t chunk = (bytes + c.counts.chunks - 1) / c.counts.chunks;
+  const std::uint64_t chunk =
+      (bytes + c.counts.chunks - 1) / c.counts.chunks * c.counts.max_message_chunks;
   const std::uint64_t slices = std::max<std::uint64_t>(
       {1, settings.min_slices, (chunk + c.message_bytes - 1) / c.message_bytes});
   // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could win.
@@ -72,16 +72,16 @@ bool admits(ProtocolChoice choice, Protocol protocol) {
 
 }  // namespace
 
-Result<std::int32_t> algorithm_index(std::string_view name) {
-  if (name.empty() || name == "auto") return -1;
-  std::string known;
-  const auto all = all_algorithms();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->name == name) return static_cast<std::int32_t>(i);
-    known += fmt::format(", {}", all[i]->name);
-  }
-  return make_error(Code::kInvalidArgument,
-                    fmt::format("unknown algorithm '{}'; known: auto{}", name, known));
+Result<const Algorithm*> forced_algorithm(std::string_view name) {
+  if (name.empty() || name == "auto") return nullptr;
+  if (name.size() >= kMaxAlgorithmName)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("an algorithm's name has at most {} characters, not {}",
+                                  kMaxAlgorithmName - 1, name.size()));
+  return find_algorithm(name).map_error([](Error error) {
+    error.message += "; or auto";
+    return error;
+  });
 }
 
 Result<Settings> forced_settings(const Config& config) {
@@ -91,7 +91,8 @@ Result<Settings> forced_settings(const Config& config) {
   settings.slots = config.slots;
   settings.replicas = config.replicas;
   settings.min_slices = config.slices;
-  TUTTI_TRY_ASSIGN(settings.algorithm, algorithm_index(config.algo));
+  TUTTI_TRY_ASSIGN(const Algorithm* const forced, forced_algorithm(config.algo));
+  if (forced != nullptr) std::ranges::copy(forced->name, settings.algorithm.begin());
   settings.protocol = config.protocol;
   settings.flagged = kFlaggedPrior;
   settings.slotted = kSlottedPrior;
@@ -126,8 +127,7 @@ Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::in
 
 Status check_settings(const Settings& s) {
   const bool sound = s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
-                     s.replicas <= kMostReplicas && s.algorithm >= -1 &&
-                     s.algorithm < static_cast<std::int32_t>(all_algorithms().size()) &&
+                     s.replicas <= kMostReplicas && s.algorithm.back() == 0 &&
                      s.protocol <= ProtocolChoice::kSlots &&
                      std::all_of(s.counts.begin(), s.counts.end(), [](const ScheduleCounts& c) {
                        return c.ranks >= 0 && c.chunks >= 1;
@@ -138,21 +138,29 @@ Status check_settings(const Settings& s) {
   return {};
 }
 
-std::vector<Candidate> rank_candidates(const Settings& settings, std::int32_t ranks,
-                                       std::uint64_t bytes, std::int32_t algorithm) {
-  const std::int32_t forced = algorithm >= 0 ? algorithm : settings.algorithm;
-  const auto families =
-      static_cast<std::int32_t>(std::min(all_algorithms().size(), kMaxAlgorithms));
+Result<std::vector<Contender>> contenders(const Settings& settings, std::int32_t ranks,
+                                          const Algorithm* forced) {
+  std::vector<Contender> list;
+  if (forced != nullptr) {
+    TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(*forced, {.ranks = ranks}));
+    list.push_back({forced, count_schedule(schedule)});
+    return list;
+  }
+  const auto all = all_algorithms();
+  for (std::size_t i = 0; i < std::min(all.size(), kMaxAlgorithms); ++i)
+    if (settings.counts[i].ranks == ranks) list.push_back({all[i], settings.counts[i]});
+  return list;
+}
+
+std::vector<Candidate> rank_candidates(const Settings& settings,
+                                       std::span<const Contender> contenders, std::uint64_t bytes) {
   std::vector<Candidate> candidates;
-  for (std::int32_t i = 0; i < families; ++i) {
-    if (forced >= 0 && i != forced) continue;
-    if (settings.counts[static_cast<std::size_t>(i)].ranks != ranks) continue;
+  for (const Contender& contender : contenders)
     for (const Shape& shape : kShapes) {
       if (!admits(settings.protocol, shape.protocol)) continue;
-      if (auto candidate = make_candidate(settings, ranks, i, shape, bytes))
+      if (auto candidate = make_candidate(settings, contender, shape, bytes))
         candidates.push_back(*std::move(candidate));
     }
-  }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.price_ns < b.price_ns; });
   return candidates;

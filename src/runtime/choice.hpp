@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@
 namespace tutti {
 
 inline constexpr std::size_t kMaxAlgorithms = 16;
+inline constexpr std::size_t kMaxAlgorithmName = 128;  // with its parameters and a zero byte
 
 // What rank 0 decides for all. Plain bytes: exchanged as they are between equal builds.
 struct Settings {
@@ -29,7 +31,7 @@ struct Settings {
   std::uint32_t replicas = 0;    // forced; 0: by price
   std::uint32_t min_slices = 0;  // forced; 0: as few as fit
   std::int32_t cores = 1;
-  std::int32_t algorithm = -1;  // forced, index into all_algorithms(); -1: by price
+  std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   HostCosts flagged, slotted;
   std::array<ScheduleCounts, kMaxAlgorithms> counts{};  // ranks == 0: does not cover the job
@@ -45,8 +47,8 @@ struct Settings {
 // Checks what came from a peer: a bad value is refused, never used.
 [[nodiscard]] Status check_settings(const Settings& settings);
 
-// Index of an algorithm name; -1 for "" and "auto". kInvalidArgument names the known ones.
-[[nodiscard]] Result<std::int32_t> algorithm_index(std::string_view name);
+// The algorithm that a user names; null for "" and "auto". kInvalidArgument says which there are.
+[[nodiscard]] Result<const Algorithm*> forced_algorithm(std::string_view name);
 
 struct Candidate {
   const Algorithm* algorithm = nullptr;
@@ -56,9 +58,21 @@ struct Candidate {
   double price_ns = 0;
 };
 
-// All candidates for an all-reduce of `bytes`, cheapest first; ties by algorithm order. Pure.
-// `algorithm` forces one (index); -1 leaves it to the settings.
-[[nodiscard]] std::vector<Candidate> rank_candidates(const Settings& settings, std::int32_t ranks,
-                                                     std::uint64_t bytes, std::int32_t algorithm);
+// What is tried: an algorithm with the counts of its schedule.
+struct Contender {
+  const Algorithm* algorithm = nullptr;
+  ScheduleCounts counts;
+};
+// `forced` alone, or, if it is null, every family that covers the job, as rank 0 counted it. Pure,
+// so equal on all ranks. kNotSupported if `forced` does not cover the job.
+[[nodiscard]] Result<std::vector<Contender>> contenders(const Settings& settings,
+                                                        std::int32_t ranks,
+                                                        const Algorithm* forced);
+
+// All candidates for an all-reduce of `bytes`, cheapest first; ties by order of the contenders.
+// Pure.
+[[nodiscard]] std::vector<Candidate> rank_candidates(const Settings& settings,
+                                                     std::span<const Contender> contenders,
+                                                     std::uint64_t bytes);
 
 }  // namespace tutti

@@ -120,13 +120,14 @@ Status Communicator::agree_on_settings(Deadline deadline) {
   } else {
     TUTTI_TRY_ASSIGN(settings_, forced_settings(config_));
   }
-  if (ranks_ == 1) return {};
+  if (ranks_ == 1) return force_algorithm(nullptr);
   // Also the barrier after which every rank can be connected to.
   const std::span own(reinterpret_cast<const std::byte*>(&settings_), sizeof settings_);
   TUTTI_TRY_ASSIGN(const std::vector<std::byte> all, control_->allgather(own, deadline));
   TUTTI_TRY(compare_settings(all));
   std::memcpy(&settings_, all.data(), sizeof settings_);
-  return check_settings(settings_);
+  TUTTI_TRY(check_settings(settings_));
+  return force_algorithm(nullptr);
 }
 
 // All ranks compare the same bytes, so all find the same difference.
@@ -148,7 +149,16 @@ Status Communicator::compare_settings(std::span<const std::byte> all) const {
 }
 
 Status Communicator::set_algorithm(std::string_view name) {
-  TUTTI_TRY_ASSIGN(forced_algorithm_, algorithm_index(name));
+  TUTTI_TRY_ASSIGN(const Algorithm* const algorithm, forced_algorithm(name));
+  return force_algorithm(algorithm);
+}
+
+Status Communicator::force_algorithm(const Algorithm* algorithm) {
+  if (algorithm == nullptr) {
+    TUTTI_TRY_ASSIGN(algorithm, forced_algorithm(settings_.algorithm.data()));
+  }
+  TUTTI_TRY_ASSIGN(contenders_, contenders(settings_, ranks_, algorithm));
+  forced_algorithm_ = algorithm;
   chosen_.fill({});
   return {};
 }
@@ -157,8 +167,7 @@ Result<Communicator::BoundPlan*> Communicator::plan_for(const AllReduceCall& cal
   const std::uint64_t bytes = call.count * element_bytes(call.type);
   Chosen& chosen = chosen_[(bytes * 0x9e3779b97f4a7c15u) >> 58];
   if (chosen.bytes == bytes) return last_plan_ = chosen.plan;
-  const std::vector<Candidate> candidates =
-      rank_candidates(settings_, ranks_, bytes, forced_algorithm_);
+  const std::vector<Candidate> candidates = rank_candidates(settings_, contenders_, bytes);
   if (candidates.empty())
     return make_error(Code::kNotSupported,
                       fmt::format("no algorithm does an all_reduce of {} bytes among {} ranks "
@@ -266,8 +275,7 @@ Communicator::Info Communicator::info() const {
   Info info;
   info.host = peers_[static_cast<std::size_t>(rank_)].host;
   info.transport = transport_ ? std::string(transport_->name()) : std::string{};
-  const std::int32_t forced = forced_algorithm_ >= 0 ? forced_algorithm_ : settings_.algorithm;
-  if (forced >= 0) info.forced_algorithm = all_algorithms()[static_cast<std::size_t>(forced)]->name;
+  if (forced_algorithm_ != nullptr) info.forced_algorithm = forced_algorithm_->name;
   info.host_ranks = host_ranks_;
   info.poisoned = error().has_value();
   if (last_plan_ != nullptr) {

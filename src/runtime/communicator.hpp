@@ -101,6 +101,8 @@ class Communicator {
   Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
   [[nodiscard]] Status join(const UniqueId& id);
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
+  // Null: as the settings say.
+  [[nodiscard]] Status force_algorithm(const Algorithm* algorithm);
   [[nodiscard]] Result<BoundPlan*> plan_for(const AllReduceCall& call);
   [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
   [[nodiscard]] Status connect(Rank peer);
@@ -127,7 +129,8 @@ class Communicator {
   Settings settings_;
   WaitPolicy wait_policy_;
   std::uint64_t nt_bytes_ = 0;
-  std::int32_t forced_algorithm_ = -1;
+  const Algorithm* forced_algorithm_ = nullptr;
+  std::vector<Contender> contenders_;  // for the plans of the next calls
 
   std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
   // What was chosen for a size, direct-mapped: the price is asked once per size and slot.

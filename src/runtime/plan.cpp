@@ -89,6 +89,17 @@ std::set<Edge> edges_of(const RankProgram& program, Rank rank, OperandKind kind)
   return edges;
 }
 
+// A message holds an element of each of its chunks, whatever the type.
+Status check_message(const ScheduleShape& shape, std::uint64_t message_bytes) {
+  constexpr std::uint64_t kLargestElement = 8;
+  if (message_bytes >= shape.max_message_chunks * kLargestElement) return {};
+  return make_error(
+      Code::kInvalidArgument,
+      fmt::format("{} among {} ranks sends {} chunks in a message; one of {} bytes "
+                  "does not hold them; raise TUTTI_SLOT_BYTES or TUTTI_ARENA_BYTES",
+                  shape.algorithm, shape.ranks, shape.max_message_chunks, message_bytes));
+}
+
 // Payload bytes of a message; sets o.slot_bytes to what a slot really takes.
 Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& o) {
   if (shape.max_per_pair > kMaxConnectionsPerPair)
@@ -249,7 +260,10 @@ ProofCache& proof_cache() {
 Result<std::uint64_t> message_capacity(const Algorithm& algorithm, const Problem& problem,
                                        const PlanOptions& options) {
   PlanOptions laid_out = options;
-  return lay_out_capacity(Programs(algorithm, problem, options.replicas).shape(), laid_out);
+  const ScheduleShape shape = Programs(algorithm, problem, options.replicas).shape();
+  TUTTI_TRY_ASSIGN(const std::uint64_t bytes, lay_out_capacity(shape, laid_out));
+  TUTTI_TRY(check_message(shape, bytes));
+  return bytes;
 }
 
 std::uint64_t plan_id(const Algorithm& algorithm, const Problem& problem,
@@ -284,6 +298,7 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
   plan.rank = rank;
   plan.shape = programs.shape();
   TUTTI_TRY_ASSIGN(plan.message_bytes, lay_out_capacity(plan.shape, plan.options));
+  TUTTI_TRY(check_message(plan.shape, plan.message_bytes));
   plan.carve = carve_hash(algorithm, problem, options, plan.options.slot_bytes);
   plan.id = plan_id(algorithm, problem, options);
   const RankProgram own = programs.program(rank);
@@ -291,7 +306,7 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
   const std::uint64_t all_steps = plan.steps.size() * static_cast<std::uint64_t>(problem.ranks);
   // Outside the list that the tests prove, nothing runs unproved, whatever the proof costs.
   const bool prove = kDebugBuild || options.always_verify || all_steps <= kVerifyStepBudget ||
-                     !proved_by_tests(problem.ranks, options.replicas);
+                     !proved_by_tests(algorithm, problem.ranks, options.replicas);
   if (prove) TUTTI_TRY(proof_cache().prove(algorithm, problem, options));
   plan.seal = prove ? Seal::kVerified : Seal::kFamily;
   return plan;

@@ -15,10 +15,14 @@ RankProgram assemble(const std::vector<LaneBuilder>& lanes) {
   return program;
 }
 
-RankProgram copy_alone(std::uint32_t chunks) {
+RankProgram copy_alone(const Problem& problem, std::uint32_t chunks) {
+  using enum Collective;
   LaneBuilder lane("copy");
   const Span all = operands::chunks(0, chunks);
-  lane.step().to(operands::output(all)).from(operands::input(all)).finish();
+  StepBuilder copy = lane.step().to(operands::output(all)).from(operands::input(all));
+  if (problem.collective == kAllReduce || problem.collective == kReduce ||
+      problem.collective == kReduceScatter)
+    copy.finish();
   return assemble({lane});
 }
 

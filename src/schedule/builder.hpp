@@ -87,7 +87,8 @@ class LaneBuilder {
 // The lanes as one program. Lanes without steps are dropped and waits renumbered.
 [[nodiscard]] RankProgram assemble(const std::vector<LaneBuilder>& lanes);
 
-// What every reduction comes to on a single rank: output <- input, all chunks, finish.
-[[nodiscard]] RankProgram copy_alone(std::uint32_t chunks);
+// What every collective comes to on a single rank: output <- input, all chunks; finished where it
+// reduces.
+[[nodiscard]] RankProgram copy_alone(const Problem& problem, std::uint32_t chunks);
 
 }  // namespace tutti

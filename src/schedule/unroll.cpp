@@ -10,6 +10,7 @@ namespace {
 
 // Slice `slice` of a span over logical chunks: its chunks lie `slices` apart.
 Span slice_of(const Span& span, std::uint32_t slice, std::uint32_t slices) {
+  if (slices == 1) return span;
   if (span.run == 1)
     return {.first = span.first * slices + slice,
             .stride = span.stride * slices,

@@ -10,14 +10,49 @@ namespace {
 TEST(Registry, EveryFamilyIsFoundByItsNameAndSaysWhatItIs) {
   std::set<std::string_view> names;
   for (const Algorithm* algorithm : all_algorithms()) {
-    EXPECT_EQ(find_algorithm(algorithm->name), algorithm);
+    EXPECT_EQ(*find_algorithm(algorithm->name), algorithm);
     EXPECT_TRUE(names.insert(algorithm->name).second) << algorithm->name;
     EXPECT_FALSE(algorithm->summary.empty());
     EXPECT_FALSE(algorithm->source.empty());
     EXPECT_LE(algorithm->summary.size(), 100U);
   }
-  EXPECT_EQ(find_algorithm("rung"), nullptr);
-  EXPECT_EQ(find_algorithm(""), nullptr);
+  EXPECT_EQ(find_algorithm("rung").error().message,
+            "unknown algorithm 'rung'; there are " + known_algorithms());
+  EXPECT_FALSE(find_algorithm(""));
+}
+
+TEST(Registry, ParametersMakeVariantsThatStay) {
+  const Algorithm* const radix3 = *find_algorithm("circulant:radix=3");
+  EXPECT_EQ(*find_algorithm("circulant:radix=3"), radix3);
+  EXPECT_NE(*find_algorithm("circulant"), radix3);
+  EXPECT_EQ(radix3->name, "circulant:radix=3");
+  EXPECT_EQ(radix3->shape({.ranks = 4}).algorithm, "circulant:radix=3");
+}
+
+TEST(Registry, BadParametersGetOneClearLine) {
+  const auto message = [](std::string_view name) {
+    const auto found = find_algorithm(name);
+    return found ? "accepted" : found.error().message;
+  };
+  EXPECT_EQ(message("ring:radix=3"), "ring has no parameters, so no 'radix'");
+  for (const char* name : {"circulant:radix=1", "circulant:radix=65", "circulant:radix=x",
+                           "circulant:radix=3x", "circulant:size=3"})
+    EXPECT_NE(message(name).find("it takes radix=2..64"), std::string::npos) << message(name);
+  for (const char* name : {"circulant:", "circulant:radix", "circulant:radix=", "circulant:=3"})
+    EXPECT_NE(message(name).find("no key=value"), std::string::npos) << message(name);
+  for (const char* name : {"hierarchical:form=star", "hierarchical:size=4"})
+    EXPECT_NE(message(name).find("it takes form="), std::string::npos) << message(name);
+  for (const char* name :
+       {"hierarchical:groups=", "hierarchical:groups=4+", "hierarchical:groups=0",
+        "hierarchical:groups=4,4", "hierarchical:groups=2x", "hierarchical:groups=x4",
+        "hierarchical:groups=-1", "hierarchical:groups=99999999999"})
+    EXPECT_NE(message(name), "accepted") << name;
+  EXPECT_NE(message("hierarchical:inner=rung").find("there are ring"), std::string::npos);
+  EXPECT_NE(message("hierarchical:inner=butterfly").find("reduce_scatter"), std::string::npos);
+  EXPECT_NE(message("hierarchical:form=leader:inner=two_shot").find("broadcast"),
+            std::string::npos);
+  EXPECT_NE(message("hierarchical:inner=pat").find("strided"), std::string::npos);
+  EXPECT_NE(message("hierarchical:outer=hierarchical").find("one level"), std::string::npos);
 }
 
 TEST(Registry, RefusesProblemsThatAreNone) {

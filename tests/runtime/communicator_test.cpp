@@ -42,7 +42,7 @@ TEST(Abort, EndsTheCallOfTheUsersThread) {
 TEST(Settings, ForeignBytesAreRefused) {
   Settings settings = *make_settings({}, 4, 2);
   EXPECT_TRUE(check_settings(settings));
-  settings.algorithm = 99;
+  settings.algorithm.fill('x');  // a name without an end
   EXPECT_FALSE(check_settings(settings));
   settings = *make_settings({}, 4, 2);
   settings.layout = 1;
@@ -51,18 +51,25 @@ TEST(Settings, ForeignBytesAreRefused) {
 
 TEST(Choice, PicksTheCheapestAndObeysForce) {
   const Settings settings = *make_settings({}, 8, 8);
-  const auto small = rank_candidates(settings, 8, 8, -1);
-  const auto large = rank_candidates(settings, 8, 256 << 20, -1);
+  const auto all = *contenders(settings, 8, nullptr);
+  const auto small = rank_candidates(settings, all, 8);
+  const auto large = rank_candidates(settings, all, 256 << 20);
   ASSERT_FALSE(small.empty());
   EXPECT_EQ(small.front().algorithm->name, "one_shot");
-  EXPECT_EQ(large.front().algorithm->name, "ring");
+  EXPECT_NE(large.front().algorithm->name, "one_shot");
   EXPECT_GT(large.front().options.replicas, 1u) << "large data must pipeline";
   for (std::size_t i = 1; i < large.size(); ++i)
     EXPECT_LE(large[i - 1].price_ns, large[i].price_ns);
-  const std::int32_t tree = *algorithm_index("tree");
-  for (const Candidate& c : rank_candidates(settings, 8, 8, tree))
+  const Algorithm* const tree = *forced_algorithm("tree");
+  for (const Candidate& c : rank_candidates(settings, *contenders(settings, 8, tree), 8))
     EXPECT_EQ(c.algorithm->name, "tree");
-  EXPECT_THAT(algorithm_index("rings").error().message, HasSubstr("known: auto, ring"));
+  EXPECT_EQ(*forced_algorithm("auto"), nullptr);
+  EXPECT_THAT(forced_algorithm("rings").error().message, HasSubstr("there are ring, tree"));
+  EXPECT_THAT(forced_algorithm("rings").error().message, HasSubstr("or auto"));
+  EXPECT_FALSE(forced_algorithm(std::string(500, 'a')));
+  const Algorithm* const five = *forced_algorithm("hierarchical:groups=3+2");
+  EXPECT_TRUE(contenders(settings, 5, five));
+  EXPECT_EQ(contenders(settings, 8, five).error().code, Code::kNotSupported);
 }
 
 }  // namespace

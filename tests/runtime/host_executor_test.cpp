@@ -140,7 +140,7 @@ TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
   LocalFabric fabric(2, kArenaBytes);
   std::vector<Plan> plans;
   for (Rank r = 0; r < 2; ++r)
-    plans.push_back(*compile_plan(*find_algorithm("one_shot"), {.ranks = 2},
+    plans.push_back(*compile_plan(**find_algorithm("one_shot"), {.ranks = 2},
                                   {.protocol = Protocol::kFlagged}, r));
   auto first = fabric.bind(plans[0]), second = fabric.bind(plans[1]);
   float in = 1, out = 0;
@@ -165,7 +165,7 @@ TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
 }
 
 TEST(ExecutorFaults, RefusesAPlanWithoutSeal) {
-  Plan plan = *compile_plan(*find_algorithm("ring"), {.ranks = 1},
+  Plan plan = *compile_plan(**find_algorithm("ring"), {.ranks = 1},
                             {.slot_bytes = 4096, .arena_bytes = kArenaBytes}, 0);
   plan.seal = Seal::kNone;
   HostExecutor executor(plan, {}, {});

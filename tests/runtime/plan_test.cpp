@@ -94,19 +94,19 @@ TEST(Plan, SlicesMakeEveryMessageFit) {
 }
 
 TEST(Plan, RefusesWhatDoesNotFit) {
-  const auto arena = compile_plan(*find_algorithm("one_shot"), {.ranks = 64},
+  const auto arena = compile_plan(**find_algorithm("one_shot"), {.ranks = 64},
                                   {.slot_bytes = 4096, .arena_bytes = 8192}, 0);
   ASSERT_FALSE(arena);
   EXPECT_EQ(arena.error().code, Code::kInvalidArgument);
   EXPECT_THAT(arena.error().message, HasSubstr("TUTTI_ARENA_BYTES"));
-  const auto collective = compile_plan(*find_algorithm("ring"),
+  const auto collective = compile_plan(**find_algorithm("ring"),
                                        {.collective = Collective::kAllToAll, .ranks = 4}, {}, 0);
   ASSERT_FALSE(collective);
   EXPECT_EQ(collective.error().code, Code::kNotSupported);
 }
 
 TEST(Plan, SmallSchedulesAreProvedWhenCompiled) {
-  const Plan plan = *compile_plan(*find_algorithm("ring"), {.ranks = 4},
+  const Plan plan = *compile_plan(**find_algorithm("ring"), {.ranks = 4},
                                   {.slot_bytes = 4096, .arena_bytes = 1 << 20}, 1);
   EXPECT_EQ(plan.seal, Seal::kVerified);
 }

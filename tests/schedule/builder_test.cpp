@@ -42,7 +42,7 @@ TEST(Builder, DropsEmptyLanesAndRenumbersWaits) {
 }
 
 TEST(Builder, CopyAloneCopiesEveryChunkOnceAndFinishes) {
-  const RankProgram program = copy_alone(5);
+  const RankProgram program = copy_alone({}, 5);
   ASSERT_EQ(program.lanes.size(), 1U);
   ASSERT_EQ(program.lanes[0].steps.size(), 1U);
   const Step& step = program.lanes[0].steps[0];

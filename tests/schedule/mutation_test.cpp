@@ -52,18 +52,19 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const std::string_view algorithm : {"ring", "one_shot", "tree", "staged", "peer_read"})
+  std::vector<std::string_view> algorithms{"staged", "peer_read"};
+  for (const Algorithm* algorithm : all_algorithms()) algorithms.push_back(algorithm->name);
+  for (const std::string_view algorithm : algorithms)
     for (const std::int32_t ranks : {2, 3, 4, 5, 6, 7, 8, 9, 16})
       for (const std::uint32_t replicas : {1U, 2U})
-        if (ranks < 6 || find_algorithm(algorithm) != nullptr)
-          cases.push_back({algorithm, ranks, replicas});
+        if (ranks < 6 || find_algorithm(algorithm)) cases.push_back({algorithm, ranks, replicas});
   return cases;
 }
 
 Schedule make(const Case& c) {
   if (c.algorithm == "staged") return replicate(samples::staged(c.ranks, 2), c.replicas);
   if (c.algorithm == "peer_read") return replicate(samples::peer_read(c.ranks), c.replicas);
-  return replicate(*build_schedule(*find_algorithm(c.algorithm), {.ranks = c.ranks}), c.replicas);
+  return replicate(*build_schedule(**find_algorithm(c.algorithm), {.ranks = c.ranks}), c.replicas);
 }
 
 std::size_t steps_of(const Schedule& schedule) {

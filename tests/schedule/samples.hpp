@@ -13,7 +13,7 @@
 namespace tutti::samples {
 
 inline Schedule built(std::string_view name, std::int32_t ranks) {
-  const Algorithm* algorithm = find_algorithm(name);
+  const Algorithm* algorithm = find_algorithm(name).value();
   Result<Schedule> schedule = build_schedule(*algorithm, {.ranks = ranks});
   EXPECT_TRUE(schedule) << name << " " << ranks;
   return *std::move(schedule);

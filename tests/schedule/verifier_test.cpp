@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 Schedule built(std::string_view name, std::int32_t ranks) {
-  return *build_schedule(*find_algorithm(name), {.ranks = ranks});
+  return *build_schedule(**find_algorithm(name), {.ranks = ranks});
 }
 
 // "" for a schedule that holds.
@@ -168,10 +168,10 @@ TEST(VerifierConnection, WaitsAndDeclaredCounts) {
               [](Schedule& s) { step_of(s, 1, 2, 0).waits[0].lane = 4; });
   expect_fall(built("one_shot", 5), "declared counts", "max_incoming is 3, counted 4",
               [](Schedule& s) { s.shape.max_incoming = 3; });
-  expect_fall(built("one_shot", 5), "declared counts", "max_per_pair is 2, counted 1",
-              [](Schedule& s) { s.shape.max_per_pair = 2; });
-  expect_fall(built("one_shot", 5), "declared counts", "max_message_chunks is 4, counted 1",
-              [](Schedule& s) { s.shape.max_message_chunks = 4; });
+  expect_fall(built("tree", 5), "declared counts", "max_per_pair is 1, counted 2",
+              [](Schedule& s) { s.shape.max_per_pair = 1; });
+  expect_fall(built("rabenseifner", 8), "declared counts", "max_message_chunks is 3, counted 4",
+              [](Schedule& s) { s.shape.max_message_chunks = 3; });
 }
 
 TEST(VerifierDeadlock, AtAnyNumberOfSlots) {

@@ -64,7 +64,7 @@ class TuttiPlan : public testing::Test {
 };
 
 Schedule built(std::string_view name, std::int32_t ranks) {
-  return *build_schedule(*find_algorithm(name), {.ranks = ranks});
+  return *build_schedule(**find_algorithm(name), {.ranks = ranks});
 }
 
 TEST_F(TuttiPlan, ListNamesEveryAlgorithmWithItsFormula) {
@@ -145,7 +145,7 @@ TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
   expect_bad("prove", "unknown command 'prove'; there are list, show, verify, draw");
   expect_bad("show", "algorithm");
   expect_bad("show ring", "--ranks");
-  expect_bad("show rung --ranks 4", "unknown algorithm 'rung'; there are ring, one_shot, tree");
+  expect_bad("show rung --ranks 4", "unknown algorithm 'rung'; there are ring, tree");
   expect_bad("show ring --ranks 0", "--ranks");
   expect_bad("show ring --ranks -3", "--ranks");
   expect_bad("show ring --ranks four", "--ranks");
@@ -158,7 +158,7 @@ TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
   expect_bad("draw ring --ranks 4 -o /nonexistent/folder/x.svg", "/nonexistent/folder/x.svg");
   expect_bad("verify --ranks 4", "needs an algorithm, --all or --file");
   expect_bad("verify ring", "needs --ranks");
-  expect_bad("verify rung --ranks 4", "there are ring, one_shot, tree");
+  expect_bad("verify rung --ranks 4", "there are ring, tree");
   expect_bad("verify ring --all --ranks 4", "excludes");
   expect_bad("verify ring --ranks 4-2", "'4-2' is not a number or range");
   expect_bad("verify ring --ranks 1,,2", "''");

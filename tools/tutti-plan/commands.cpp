@@ -20,12 +20,6 @@ namespace {
 // A picture beyond this is no longer looked at.
 constexpr std::size_t kMaxDrawnSteps = 50'000;
 
-Result<const Algorithm*> find(const std::string& name) {
-  if (const Algorithm* algorithm = find_algorithm(name)) return algorithm;
-  return make_error(Code::kInvalidArgument,
-                    fmt::format("unknown algorithm '{}'; there are {}", name, known_algorithms()));
-}
-
 Status check_replicas(const ScheduleShape& shape, std::uint32_t replicas) {
   constexpr std::uint64_t kTags = std::uint64_t{1} << (8 * sizeof(Tag));
   if (std::uint64_t{shape.tags} * replicas <= kTags) return {};
@@ -34,7 +28,7 @@ Status check_replicas(const ScheduleShape& shape, std::uint32_t replicas) {
 }
 
 Result<Schedule> build(const std::string& name, std::uint32_t ranks, std::uint32_t replicas) {
-  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find(name));
+  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find_algorithm(name));
   if (ranks > kMaxWholeRanks)
     return make_error(
         Code::kInvalidArgument,
@@ -67,7 +61,7 @@ Status write(const std::string& text, const std::string& file, std::FILE* out) {
 }
 
 Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {
-  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find(options.algorithm));
+  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find_algorithm(options.algorithm));
   if (options.format != Format::kText || options.slices > 1)
     return make_error(Code::kInvalidArgument, "--rank goes with --format text and no --slices");
   if (*options.rank >= options.ranks)
@@ -142,13 +136,6 @@ Result<Schedule> read_schedule(const std::string& file) {
 
 }  // namespace
 
-std::string known_algorithms() {
-  std::string names;
-  for (const Algorithm* algorithm : all_algorithms())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm->name);
-  return names;
-}
-
 Result<int> list_algorithms(std::FILE* out) {
   std::size_t name = 0, summary = 0;
   for (const Algorithm* algorithm : all_algorithms()) {
@@ -192,7 +179,7 @@ Result<int> verify_cases(const VerifyCommandOptions& options, std::FILE* out) {
     return table.finish();
   }
   // Bad input is said before the first of many proofs.
-  for (const std::string& name : options.algorithms) TUTTI_TRY(find(name));
+  for (const std::string& name : options.algorithms) TUTTI_TRY(find_algorithm(name));
   CaseTable table(out);
   for (const std::string& name : options.algorithms)
     for (const std::uint32_t ranks : options.ranks)

@@ -44,7 +44,4 @@ struct VerifyCommandOptions {
 [[nodiscard]] Result<int> show(const ShowOptions& options, std::FILE* out);
 [[nodiscard]] Result<int> verify_cases(const VerifyCommandOptions& options, std::FILE* out);
 
-// The names of all families, as "ring, one_shot, tree".
-[[nodiscard]] std::string known_algorithms();
-
 }  // namespace tutti

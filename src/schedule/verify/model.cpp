@@ -284,8 +284,9 @@ void ConnectionCounts::add(const Model& model) {
 }
 
 Status ConnectionCounts::check(const ScheduleShape& shape) const {
+  // They lay out memory, so more than is used is only waste.
   const auto declared = [](const char* what, std::uint32_t said, std::uint32_t counted) -> Status {
-    if (said == counted) return {};
+    if (said >= counted) return {};
     return fall(Rule::kDeclared, fmt::format("{} is {}, counted {}", what, said, counted));
   };
   std::uint32_t most = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "schedule/verify/step_checks.hpp"
 
@@ -122,42 +123,87 @@ Status Symbolic::run_step(std::uint32_t number) {
   return {};
 }
 
-// Every chunk on every rank: all contributions, finished, by the tree that rank 0 has.
-Status all_reduce_holds(const Model& model, const Values& values) {
-  const ScheduleShape& shape = model.shape();
-  for (std::size_t i = 0; i < values.outputs.size(); ++i) {
-    const auto rank = static_cast<Rank>(i / shape.chunks);
-    const auto chunk = static_cast<std::uint32_t>(i % shape.chunks);
-    const TreeId tree = values.outputs[i];
-    const auto lacking = [&](std::string_view what) {
-      return fall(Rule::kMissing, fmt::format("rank {}, replica {}, output chunk {}: {}", rank,
-                                              model.replica, chunk, what));
-    };
-    if (tree == kNoTree) return lacking("never written");
-    const TreeFacts& facts = values.trees.facts(tree);
-    if (facts.chunk != chunk)
-      return lacking(fmt::format("holds contributions to chunk {}", facts.chunk));
-    if (const Rank missing = values.trees.first_missing(tree); missing != kNoRank)
-      return lacking(fmt::format("lacks rank {}'s contribution: found {}", missing,
-                                 values.trees.to_text(tree)));
-    if (facts.kind != TreeKind::kFinish)
-      return lacking(fmt::format("not finished: found {}", values.trees.to_text(tree)));
-    if (tree != values.outputs[chunk])
-      return fall(Rule::kSameTree,
-                  fmt::format("rank {}, replica {}, output chunk {}: found {}, expected {} as on "
-                              "rank 0",
-                              rank, model.replica, chunk, values.trees.to_text(tree),
-                              values.trees.to_text(values.outputs[chunk])));
-  }
-  return {};
-}
-
-struct PostCondition {
-  Collective collective;
-  Status (*holds)(const Model& model, const Values& values);
+// What an output chunk must hold at the end.
+struct Expected {
+  enum class Kind : std::uint8_t { kAnything, kReduced, kCopy } kind = Kind::kAnything;
+  Rank owner = 0;  // kCopy: whose input
 };
 
-constexpr PostCondition kPostConditions[] = {{Collective::kAllReduce, all_reduce_holds}};
+// Where a chunk belongs when each rank has its share of them.
+Rank owner_of(const ScheduleShape& shape, std::uint32_t chunk) {
+  return static_cast<Rank>(std::uint64_t{chunk} * static_cast<std::uint32_t>(shape.ranks) /
+                           shape.chunks);
+}
+
+// nullopt: the verifier does not know the collective.
+std::optional<Expected> expected_at(const ScheduleShape& shape, Rank rank, std::uint32_t chunk) {
+  using enum Expected::Kind;
+  switch (shape.collective) {
+    case Collective::kAllReduce:
+      return Expected{kReduced};
+    case Collective::kReduce:
+      return Expected{rank == shape.root ? kReduced : kAnything};
+    case Collective::kReduceScatter:
+      return Expected{rank == owner_of(shape, chunk) ? kReduced : kAnything};
+    case Collective::kBroadcast:
+      return Expected{kCopy, shape.root};
+    case Collective::kAllGather:
+      return Expected{kCopy, owner_of(shape, chunk)};
+    default:
+      return std::nullopt;
+  }
+}
+
+// Judges output chunks; `first_seen` by chunk: the tree that every rank that reduces must have.
+class PostCondition {
+ public:
+  PostCondition(const Model& model, Values& values)
+      : model_(model), values_(values), first_seen_(model.shape().chunks, kNoTree) {}
+
+  Status check(Rank rank, std::uint32_t chunk, TreeId tree, const Expected& expected) {
+    if (expected.kind == Expected::Kind::kAnything) return {};
+    if (tree == kNoTree) return lacking(rank, chunk, "never written");
+    if (expected.kind == Expected::Kind::kCopy) {
+      if (tree == values_.trees.leaf(expected.owner, chunk)) return {};
+      return lacking(rank, chunk,
+                     fmt::format("found {}, expected rank {}'s input", values_.trees.to_text(tree),
+                                 expected.owner));
+    }
+    return check_reduced(rank, chunk, tree);
+  }
+
+ private:
+  // All contributions, finished, by the tree that the first such rank has.
+  Status check_reduced(Rank rank, std::uint32_t chunk, TreeId tree) {
+    const Trees& trees = values_.trees;
+    const TreeFacts& facts = trees.facts(tree);
+    if (facts.chunk != chunk)
+      return lacking(rank, chunk, fmt::format("holds contributions to chunk {}", facts.chunk));
+    if (const Rank missing = trees.first_missing(tree); missing != kNoRank)
+      return lacking(
+          rank, chunk,
+          fmt::format("lacks rank {}'s contribution: found {}", missing, trees.to_text(tree)));
+    if (facts.kind != TreeKind::kFinish)
+      return lacking(rank, chunk, fmt::format("not finished: found {}", trees.to_text(tree)));
+    TreeId& first = first_seen_[chunk];
+    if (first == kNoTree) first = tree;
+    if (tree == first) return {};
+    return fall(
+        Rule::kSameTree,
+        fmt::format("rank {}, replica {}, output chunk {}: found {}, expected {} as on the "
+                    "ranks before",
+                    rank, model_.replica, chunk, trees.to_text(tree), trees.to_text(first)));
+  }
+
+  Status lacking(Rank rank, std::uint32_t chunk, std::string_view what) const {
+    return fall(Rule::kMissing, fmt::format("rank {}, replica {}, output chunk {}: {}", rank,
+                                            model_.replica, chunk, what));
+  }
+
+  const Model& model_;
+  Values& values_;
+  std::vector<TreeId> first_seen_;
+};
 
 }  // namespace
 
@@ -165,11 +211,20 @@ Result<Values> run_symbolically(const Model& model, const std::vector<std::uint3
   return Symbolic(model).run(order);
 }
 
-Status check_post_condition(const Model& model, const Values& values) {
-  for (const PostCondition& condition : kPostConditions)
-    if (condition.collective == model.shape().collective) return condition.holds(model, values);
-  return make_error(Code::kNotSupported, fmt::format("the verifier has no post-condition for {}",
-                                                     name_of(model.shape().collective)));
+Status check_post_condition(const Model& model, Values& values) {
+  const ScheduleShape& shape = model.shape();
+  PostCondition condition(model, values);
+  for (std::size_t i = 0; i < values.outputs.size(); ++i) {
+    const auto rank = static_cast<Rank>(i / shape.chunks);
+    const auto chunk = static_cast<std::uint32_t>(i % shape.chunks);
+    const std::optional<Expected> expected = expected_at(shape, rank, chunk);
+    if (!expected)
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("the verifier has no post-condition for {}", name_of(shape.collective)));
+    TUTTI_TRY(condition.check(rank, chunk, values.outputs[i], *expected));
+  }
+  return {};
 }
 
 }  // namespace tutti::proof

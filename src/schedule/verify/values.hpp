@@ -22,7 +22,7 @@ struct Values {
 [[nodiscard]] Result<Values> run_symbolically(const Model& model,
                                               const std::vector<std::uint32_t>& order);
 
-// kNotSupported for a collective without a post-condition: add one to the table in values.cpp.
-[[nodiscard]] Status check_post_condition(const Model& model, const Values& values);
+// kNotSupported for a collective without a post-condition: add one to expected_at in values.cpp.
+[[nodiscard]] Status check_post_condition(const Model& model, Values& values);
 
 }  // namespace tutti::proof

@@ -1,8 +1,11 @@
 // Ranks as forked processes: exchanges, descriptors, the board, and the death of a rank.
+#include <sched.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 
 #include "runtime/control/board.hpp"
 #include "runtime/control/link.hpp"
@@ -82,8 +85,28 @@ class Deaths {
   std::vector<Rank> ranks_;
 };
 
+// Where processes wait for each other without the control plane. Made before the fork.
+class Meeting {
+ public:
+  Meeting()
+      : arrived_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0)) {}
+  ~Meeting() { ::munmap(arrived_, sizeof(std::atomic<int>)); }
+  // False if they have not all come in time.
+  bool wait_for(int processes) {
+    ++*arrived_;
+    const Deadline deadline = patience();
+    while (*arrived_ < processes && !deadline.passed()) ::sched_yield();
+    return *arrived_ >= processes;
+  }
+
+ private:
+  std::atomic<int>* arrived_;
+};
+
 TEST_P(Processes, EverySurvivorNoticesTheRankThatIsKilled) {
   const Rank victim = static_cast<Rank>(GetParam() - 1);
+  Meeting survivors;
   const auto results = run_forked_job(GetParam(), [&](ControlPlane& plane) {
     Deaths deaths;
     plane.watch_peers([&](Rank rank) { deaths.report(rank); });
@@ -91,11 +114,12 @@ TEST_P(Processes, EverySurvivorNoticesTheRankThatIsKilled) {
     if (plane.rank() == victim) ::raise(SIGKILL);
     const std::vector<Rank> dead = deaths.wait_for(1);
     ASSERT_FALSE(dead.empty()) << plane.note();
-    EXPECT_EQ(dead.front(), victim);  // survivors that are done may follow
+    EXPECT_EQ(dead.front(), victim);
     const Status status = plane.barrier(patience());
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, Code::kRemoteError) << status.error().message;
     EXPECT_EQ(status.error().culprit, victim) << status.error().message;
+    EXPECT_TRUE(survivors.wait_for(GetParam() - 1));  // or an early end would be a death as well
     plane.forget_peers();
     plane.close();
   });

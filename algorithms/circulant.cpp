@@ -1,0 +1,205 @@
+// Circulant: reduce-scatter and all-gather in ceil(log_k p) rounds each, for every p at the least
+// bytes, with nothing folded.
+//
+//   Traeff: Optimal, non-pipelined reduce-scatter and allreduce algorithms, arXiv 2410.14234, 2024.
+//   Radix k as the k-port form of it.
+//
+// Rank r numbers the chunks from its own on: R[i] is chunk (r+i) mod p. Of the s' chunks that it
+// still has to see to it keeps the first s = ceil(s'/k) and gives the others away in messages of at
+// most s: R[j*s ...] goes to rank r + j*s, for whom those are the first ones. At s = 1 it holds the
+// whole sum of its own chunk. The all-gather is the same backwards. For p = 5, k = 2:
+//
+//     s'   s   sends to      what           then holds
+//      5   3   r+3           R[3..4]        R[0..2], the first two with r-3's added
+//      3   2   r+2           R[2]           R[0..1]
+//      2   1   r+1           R[1]           R[0], complete
+//
+//   messages in a row       2 ceil(log_k p), k-1 at once
+//   bytes sent by a rank    2(p-1)/p * n, the least there is
+//   reduced by a rank       (p-1)/p * n, the least as well
+//   time                    2 ceil(log_k p) (alpha + (k-2) o) + 2(p-1)/p n beta + (p-1)/p n gamma
+//
+// The default for middle and large data where messages cost and p is no power of two. Any p. A
+// larger radix (circulant:radix=4) has fewer rounds of more messages, for many ports. Its first
+// round sends the most the farthest: on networks with levels let hierarchical use it per level.
+// Each chunk is completed by one rank, so all ranks end with the same bits.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "algorithms/families.hpp"
+#include "schedule/builder.hpp"
+
+namespace tutti {
+namespace {
+
+using namespace operands;
+
+constexpr Tag kTag = 0;
+constexpr std::int32_t kMaxRadix = 64;
+
+// One message of a round: the partner's distance, and how many chunks it carries.
+struct Part {
+  std::int32_t distance, count;
+};
+
+// One round: of `before` chunks the first `kept` stay.
+struct Round {
+  std::int32_t before, kept;
+  std::vector<Part> parts;
+};
+
+// The rounds of the reduce-scatter; the same for all ranks.
+std::vector<Round> rounds_of(Rank p, std::int32_t radix) {
+  std::vector<Round> rounds;
+  for (std::int32_t before = p; before > 1;) {
+    Round round{before, (before + radix - 1) / radix, {}};
+    for (std::int32_t at = round.kept; at < before; at += round.kept)
+      round.parts.push_back({at, std::min(round.kept, before - at)});
+    before = round.kept;
+    rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+// A rank's view of the chunks and its partners.
+struct View {
+  Rank ranks, rank;
+
+  [[nodiscard]] Rank at(std::int32_t distance) const { return (rank + distance + ranks) % ranks; }
+  [[nodiscard]] Span own(std::int32_t first, std::int32_t count) const {
+    return chunks(static_cast<std::uint32_t>(at(first)), static_cast<std::uint32_t>(count));
+  }
+};
+
+// Adds what the messages of a round bring, all that are equally long in one step. The last step of
+// the last round is the caller's to finish.
+StepBuilder add_sums(const View& view, const Round& round, bool first, LaneBuilder& lane) {
+  const std::int32_t longest = round.parts.front().count;
+  const std::int32_t shortest = round.parts.back().count;
+  // What no message adds to must be where the next round looks for it.
+  if (first && longest < round.kept) {
+    const Span rest = view.own(longest, round.kept - longest);
+    lane.step().to(output(rest)).from(input(rest));
+  }
+  const auto add = [&](std::int32_t count, bool from_input) {
+    const Span span = view.own(0, count);
+    StepBuilder step = lane.step().to(output(span)).from(from_input ? input(span) : output(span));
+    for (const Part& part : round.parts)
+      if (part.count == count) step.from(recv(view.at(-part.distance), kTag, span));
+    return step;
+  };
+  StepBuilder sum = add(longest, first);
+  return shortest == longest ? sum : add(shortest, false);
+}
+
+StepBuilder add_reduce_scatter(const View& view, std::span<const Round> rounds, LaneBuilder& lane) {
+  for (std::size_t i = 0;; ++i) {
+    for (const Part& part : rounds[i].parts) {
+      const Span given = view.own(part.distance, part.count);
+      lane.step()
+          .to(send(view.at(part.distance), kTag, given))
+          .from(i == 0 ? input(given) : output(given));
+    }
+    StepBuilder sum = add_sums(view, rounds[i], i == 0, lane);
+    if (i + 1 == rounds.size()) return sum.finish();
+  }
+}
+
+// `own` is the step that has the own chunk's value: it feeds the first round.
+void add_all_gather(const View& view, std::span<const Round> rounds, StepBuilder own,
+                    LaneBuilder& lane) {
+  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
+    for (const Part& part : round->parts) {
+      const Span mine = view.own(0, part.count);
+      const Operand to = send(view.at(-part.distance), kTag, mine);
+      if (round == rounds.rbegin()) {
+        own.to(to);
+      } else {
+        lane.step().to(to).from(output(mine));
+      }
+    }
+    for (const Part& part : round->parts) {
+      const Span theirs = view.own(part.distance, part.count);
+      lane.step().to(output(theirs)).from(recv(view.at(part.distance), kTag, theirs));
+    }
+  }
+}
+
+class Circulant final : public Algorithm {
+ public:
+  explicit constexpr Circulant(std::int32_t radix)
+      : Algorithm("circulant",
+                  "2 ceil(log_k p) steps, 2(p-1)/p*n bytes sent a rank: middle to large, any p",
+                  "Traeff 2024, Optimal, non-pipelined reduce-scatter and allreduce algorithms"),
+        radix_(radix) {}
+
+  [[nodiscard]] bool supports(const Problem& problem) const override {
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
+  }
+
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    const Rank p = problem.ranks;
+    std::set<std::int32_t> partners;  // by distance of whom a rank hears
+    std::int32_t longest = 1;
+    for (const Round& round : rounds_of(p, radix_))
+      for (const Part& part : round.parts) {
+        if (problem.collective != Collective::kAllGather) partners.insert(p - part.distance);
+        if (problem.collective != Collective::kReduceScatter) partners.insert(part.distance);
+        longest = std::max(longest, part.count);
+      }
+    return {.algorithm = std::string(name),
+            .collective = problem.collective,
+            .ranks = p,
+            .root = problem.root,
+            .chunks = static_cast<std::uint32_t>(p),
+            .max_incoming = static_cast<std::uint32_t>(partners.size()),
+            .max_per_pair = p > 1 ? 1U : 0U,
+            .max_message_chunks = static_cast<std::uint32_t>(longest)};
+  }
+
+  [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
+    const View view{problem.ranks, rank};
+    if (problem.ranks == 1) return copy_alone(problem, 1);
+    const std::vector<Round> rounds = rounds_of(problem.ranks, radix_);
+    LaneBuilder lane("circulant");
+    if (problem.collective == Collective::kAllGather) {
+      const Span own = view.own(0, 1);
+      add_all_gather(view, rounds, lane.step().to(output(own)).from(input(own)), lane);
+    } else {
+      const StepBuilder own = add_reduce_scatter(view, rounds, lane);
+      if (problem.collective == Collective::kAllReduce) add_all_gather(view, rounds, own, lane);
+    }
+    return assemble({lane});
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
+      std::span<const Parameter> parameters) const override {
+    std::int32_t radix = 2;
+    for (const auto& [key, value] : parameters) {
+      const char* const end = value.data() + value.size();
+      const auto [stop, error] = std::from_chars(value.data(), end, radix);
+      if (key != "radix" || error != std::errc{} || stop != end || radix < 2 || radix > kMaxRadix)
+        return make_error(
+            Code::kInvalidArgument,
+            fmt::format("circulant: '{}={}'; it takes radix=2..{}", key, value, kMaxRadix));
+    }
+    return std::make_unique<Circulant>(radix);
+  }
+
+ private:
+  std::int32_t radix_;
+};
+
+}  // namespace
+
+const Algorithm& circulant() {
+  static constinit const Circulant kCirculant(2);
+  return kCirculant;
+}
+
+}  // namespace tutti

@@ -1,0 +1,348 @@
+// Hierarchical: an all-reduce over groups of ranks, put together from other algorithms.
+//
+//   The idea is as old as clusters of multiprocessors: Karonis et al. 2000, Exploiting hierarchy in
+//   parallel computer networks to optimize collective operation performance. Rails: Cho et al.
+//   2019, BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy.
+//
+// What is inside a group is near, what is between groups far. Two forms:
+//
+//   leader    Each group reduces to its first rank, the first ranks all-reduce among each other,
+//   and
+//             each group broadcasts. Least messages between groups: one pair of ranks talks for
+//             all.
+//   rails     Each group reduce-scatters, so that its rank i holds part i of the group's sum; all
+//             ranks i of the groups all-reduce that part, all parts at the same time, each on a
+//             rail of its own; each group all-gathers. All network adapters of a host carry data.
+//
+// Groups may differ in size. There are as many rails as the largest group has ranks; in a smaller
+// group a rank serves several. For groups 3+2, rails 0..2 are served by
+//
+//     group 0 (ranks 0 1 2)     0    1    2
+//     group 1 (ranks 3 4)       3    4    4
+//
+// The parts run on lanes of their own: while one slice is between the groups, the next is reduced
+// inside them, and the one before is spread. So the time grows with depth + slices.
+//
+//   p ranks in groups of s, g = p/s, n bytes; inner reduce-scatter + all-gather, outer all-reduce:
+//   messages in a row        leader: reduce(s) + outer(g) + broadcast(s); rails: inner(s) +
+//   outer(g) bytes a rank sends       rails: 2(s-1)/s n inside, outer's part of n/s between bytes a
+//   group sends      outer's part of n, either form: 2(g-1)/g n where outer sends the least
+//
+// Wins where links between groups are slower than those inside. Names: hierarchical:form=rails|
+// leader:inner=A:outer=B:groups=4+4+1 (or 2x4: two groups of four). Without groups: equal ones of
+// about sqrt(p) ranks if p has such a divisor, else a smaller last one. Any p if inner and outer
+// take it. Each value is completed by outer, whose ranks all have the same bits, and then copied.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "algorithms/compose.hpp"
+#include "algorithms/families.hpp"
+
+namespace tutti {
+namespace {
+
+enum class Form : std::uint8_t { kRails, kLeader };
+
+std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; }
+
+// Consecutive ranks in groups.
+class Grouping {
+ public:
+  explicit Grouping(std::vector<std::int32_t> sizes) : sizes_(std::move(sizes)) {
+    firsts_.resize(sizes_.size());
+    std::exclusive_scan(sizes_.begin(), sizes_.end(), firsts_.begin(), 0);
+  }
+
+  [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(sizes_.size()); }
+  [[nodiscard]] const std::vector<std::int32_t>& sizes() const { return sizes_; }
+  [[nodiscard]] std::int32_t size(std::int32_t group) const { return sizes_[at(group)]; }
+  [[nodiscard]] Rank first(std::int32_t group) const { return firsts_[at(group)]; }
+  [[nodiscard]] std::int32_t ranks() const { return firsts_.back() + sizes_.back(); }
+  [[nodiscard]] std::int32_t group_of(Rank rank) const {
+    const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), rank);
+    return static_cast<std::int32_t>(after - firsts_.begin()) - 1;
+  }
+  // As many rails as the largest group has ranks; rank i of a group of s serves those from
+  // i*rails/s on, as a cut of columns does (compose.hpp).
+  [[nodiscard]] std::int32_t rails() const {
+    return *std::max_element(sizes_.begin(), sizes_.end());
+  }
+  [[nodiscard]] std::int32_t first_rail(std::int32_t group, std::int32_t index) const {
+    return static_cast<std::int32_t>(std::int64_t{index} * rails() / size(group));
+  }
+  [[nodiscard]] Rank server(std::int32_t group, std::int32_t rail) const {
+    std::int32_t index = static_cast<std::int32_t>(std::int64_t{rail} * size(group) / rails());
+    while (index + 1 < size(group) && first_rail(group, index + 1) <= rail) ++index;
+    return first(group) + index;
+  }
+
+ private:
+  static std::size_t at(std::int32_t group) { return static_cast<std::size_t>(group); }
+  std::vector<std::int32_t> sizes_;
+  std::vector<Rank> firsts_;
+};
+
+// Equal groups of between sqrt(p) and 2 sqrt(p) ranks if p has such a divisor; else of
+// ceil(sqrt(p)) and the rest.
+std::vector<std::int32_t> default_groups(std::int32_t p) {
+  const auto root = static_cast<std::int32_t>(std::ceil(std::sqrt(p)));
+  std::int32_t size = root;
+  while (size < 2 * root && p % size != 0) ++size;
+  if (p % size != 0) size = root;
+  std::vector<std::int32_t> groups(static_cast<std::size_t>(p / size), size);
+  if (p % size != 0) groups.push_back(p % size);
+  return groups;
+}
+
+bool takes(const Algorithm& algorithm, Collective collective, std::int32_t ranks) {
+  return algorithm.supports({.collective = collective, .ranks = ranks});
+}
+
+class Hierarchical final : public Algorithm {
+ public:
+  Hierarchical(Form form, const Algorithm& inner, const Algorithm& outer,
+               std::vector<std::int32_t> groups)
+      : Algorithm("hierarchical",
+                  "inner(p/g) + outer(g) steps, outer's bytes between g groups: slow links between",
+                  "Karonis et al. 2000 (leaders); Cho et al. 2019, BlueConnect (rails)"),
+        form_(form),
+        inner_(inner),
+        outer_(outer),
+        groups_(std::move(groups)) {}
+
+  [[nodiscard]] bool supports(const Problem& problem) const override {
+    if (problem.collective != Collective::kAllReduce) return false;
+    const Grouping groups = grouping(problem.ranks);
+    if (groups.ranks() != problem.ranks || !takes(outer_, Collective::kAllReduce, groups.count()))
+      return false;
+    return std::all_of(groups.sizes().begin(), groups.sizes().end(), [&](std::int32_t size) {
+      return takes(inner_, gathering(), size) && takes(inner_, spreading(), size);
+    });
+  }
+
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override;
+  [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override;
+  [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
+      std::span<const Parameter> parameters) const override;
+
+ private:
+  struct Layout;  // of one problem
+
+  [[nodiscard]] Grouping grouping(std::int32_t ranks) const {
+    return Grouping(groups_.empty() ? default_groups(ranks) : groups_);
+  }
+  [[nodiscard]] Collective gathering() const {
+    return form_ == Form::kRails ? Collective::kReduceScatter : Collective::kReduce;
+  }
+  [[nodiscard]] Collective spreading() const {
+    return form_ == Form::kRails ? Collective::kAllGather : Collective::kBroadcast;
+  }
+  [[nodiscard]] ScheduleShape inner_shape(Collective collective, std::int32_t size) const {
+    return inner_.shape({.collective = collective, .ranks = size});
+  }
+
+  Form form_;
+  const Algorithm& inner_;
+  const Algorithm& outer_;
+  std::vector<std::int32_t> groups_;  // empty: by default_groups
+};
+
+// What both the shape and the programs follow.
+struct Hierarchical::Layout {
+  Layout(const Hierarchical& own, std::int32_t ranks)
+      : groups(own.grouping(ranks)), outer(own.outer_.shape({.ranks = groups.count()})) {
+    std::uint32_t columns = 1;
+    for (const std::int32_t size : groups.sizes()) {
+      const ScheduleShape gather = own.inner_shape(own.gathering(), size);
+      columns = std::max(columns, gather.chunks);
+      gather_tags = std::max(gather_tags, gather.tags);
+      spread_tags = std::max(spread_tags, own.inner_shape(own.spreading(), size).tags);
+    }
+    grid = {groups.count() == 1 ? 1 : outer.chunks, columns};
+    rails = own.form_ == Form::kRails ? static_cast<std::uint32_t>(groups.rails()) : 1;
+  }
+  // Tags: gathering, spreading, then the rails.
+  [[nodiscard]] Tag rail_tag(std::uint32_t rail) const {
+    return static_cast<Tag>(gather_tags + spread_tags + rail * outer.tags);
+  }
+
+  Grouping groups;
+  ScheduleShape outer;
+  std::uint32_t gather_tags = 0, spread_tags = 0;
+  Grid grid;
+  std::uint32_t rails = 1;
+};
+
+// The connections are counted as if one rank had the most of every part: an upper bound.
+ScheduleShape Hierarchical::shape(const Problem& problem) const {
+  const Layout layout(*this, problem.ranks);
+  const bool between = layout.groups.count() > 1;
+  ScheduleShape shape{.algorithm = std::string(name),
+                      .collective = problem.collective,
+                      .ranks = problem.ranks,
+                      .root = problem.root,
+                      .chunks = layout.grid.rows * layout.grid.columns,
+                      .tags = layout.rail_tag(between ? layout.rails : 0),
+                      .max_per_pair = 0};
+  if (problem.ranks == 1) shape.tags = 1;
+  for (const std::int32_t size : layout.groups.sizes()) {
+    const ScheduleShape gather = inner_shape(gathering(), size);
+    const ScheduleShape spread = inner_shape(spreading(), size);
+    const std::uint32_t served =
+        form_ == Form::kLeader ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(size));
+    shape.max_incoming =
+        std::max(shape.max_incoming, gather.max_incoming + spread.max_incoming +
+                                         (between ? served * layout.outer.max_incoming : 0));
+    shape.max_per_pair = std::max(shape.max_per_pair, gather.max_per_pair + spread.max_per_pair);
+    if (size == 1) continue;
+    const std::uint32_t most = std::max(gather.max_message_chunks, spread.max_message_chunks);
+    const std::uint32_t columns =
+        std::min(layout.grid.columns, most * ceil_div(layout.grid.columns, gather.chunks));
+    shape.max_message_chunks = std::max(shape.max_message_chunks, columns * layout.grid.rows);
+  }
+  if (!between) return shape;
+  const std::uint32_t width = form_ == Form::kLeader ? layout.grid.columns : 1;
+  shape.max_message_chunks =
+      std::max(shape.max_message_chunks, layout.outer.max_message_chunks * width);
+  // Two ranks share at most as many rails as the one in the larger group serves.
+  std::vector<std::int32_t> sizes = layout.groups.sizes();
+  std::nth_element(sizes.begin(), sizes.begin() + 1, sizes.end());
+  const std::uint32_t shared =
+      form_ == Form::kLeader ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(sizes[1]));
+  shape.max_per_pair = std::max(shape.max_per_pair, shared * layout.outer.max_per_pair);
+  return shape;
+}
+
+RankProgram Hierarchical::program(const Problem& problem, Rank rank) const {
+  const Layout layout(*this, problem.ranks);
+  const Grouping& groups = layout.groups;
+  const std::int32_t group = groups.group_of(rank), size = groups.size(group);
+  const Rank first = groups.first(group);
+  const bool between = groups.count() > 1;
+  Composition whole(layout.grid);
+
+  const auto add_inner = [&](Collective collective, Tag tag, bool spread, const char* lanes) {
+    if (size == 1) return;
+    whole.add(inner_.program({.collective = collective, .ranks = size}, rank - first),
+              {.axis = Placement::Axis::kColumns,
+               .chunks = inner_shape(collective, size).chunks,
+               .rank_of = [first](Rank index) { return first + index; },
+               .input = spread ? BufferKind::kOutput : BufferKind::kInput,
+               .first_tag = tag,
+               .finish = !between,
+               .name = lanes});
+  };
+  const auto add_rail = [&](std::int32_t rail, std::uint32_t width) {
+    whole.add(outer_.program({.ranks = groups.count()}, group),
+              {.axis = Placement::Axis::kRows,
+               .chunks = layout.outer.chunks,
+               .first_column = static_cast<std::uint32_t>(rail),
+               .width = width,
+               .rank_of = [&groups, rail](Rank other) { return groups.server(other, rail); },
+               .input = size == 1 ? BufferKind::kInput : BufferKind::kOutput,
+               .first_tag = layout.rail_tag(static_cast<std::uint32_t>(rail)),
+               .finish = true,
+               .name = fmt::format("rail{} ", rail)});
+  };
+
+  add_inner(gathering(), 0, false, "gather ");
+  if (between && form_ == Form::kRails) {
+    const std::int32_t index = rank - first;
+    for (std::int32_t rail = groups.first_rail(group, index);
+         rail < groups.first_rail(group, index + 1); ++rail)
+      add_rail(rail, 1);
+  } else if (between && rank == first) {
+    add_rail(0, layout.grid.columns);
+  }
+  add_inner(spreading(), static_cast<Tag>(layout.gather_tags), true, "spread ");
+  if (problem.ranks == 1) return inner_.program({.ranks = 1}, 0);
+  return whole.take();
+}
+
+// "4+4+1", "2x4", "2x4+1": sizes of the groups.
+Result<std::vector<std::int32_t>> parse_groups(std::string_view text) {
+  constexpr std::int32_t kMost = 1 << 20;
+  std::vector<std::int32_t> groups;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (bool more = true; more;) {
+    std::int32_t count = 1, size = 0;
+    std::from_chars_result read = std::from_chars(at, end, size);
+    if (read.ec == std::errc{} && read.ptr != end && *read.ptr == 'x') {
+      count = size;
+      read = std::from_chars(read.ptr + 1, end, size);
+    }
+    more = read.ptr != end && *read.ptr == '+';
+    at = read.ptr + 1;
+    const bool sound = read.ec == std::errc{} && (more || read.ptr == end) && size >= 1 &&
+                       count >= 1 && count <= kMost && size <= kMost;
+    if (!sound)
+      return make_error(
+          Code::kInvalidArgument,
+          fmt::format("hierarchical: groups={} is no list of sizes as 4+4+1 or 2x4", text));
+    groups.insert(groups.end(), static_cast<std::size_t>(count), size);
+  }
+  return groups;
+}
+
+Status refuse(std::string_view key, const Algorithm& algorithm, std::string_view why) {
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("hierarchical: {}={}: {}", key, algorithm.name, why));
+}
+
+// Columns are runs of chunks: what sends strided ones cannot lie on them.
+bool sends_strided(const Algorithm& algorithm, Collective collective) {
+  constexpr std::int32_t kRanks = 8;  // enough to tell
+  for (const Lane& lane : algorithm.program({.collective = collective, .ranks = kRanks}, 0).lanes)
+    for (const Step& step : lane.steps)
+      for (const Operand& operand : step.destinations)
+        if (operand.span.repetitions > 1) return true;
+  return false;
+}
+
+Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter> parameters) const {
+  Form form = form_;
+  const Algorithm* inner = nullptr;
+  const Algorithm* outer = &outer_;
+  std::vector<std::int32_t> groups;
+  for (const auto& [key, value] : parameters) {
+    if (key == "form" && (value == "rails" || value == "leader")) {
+      form = value == "rails" ? Form::kRails : Form::kLeader;
+    } else if (key == "inner") {
+      TUTTI_TRY_ASSIGN(inner, find_algorithm(value));
+    } else if (key == "outer") {
+      TUTTI_TRY_ASSIGN(outer, find_algorithm(value));
+    } else if (key == "groups") {
+      TUTTI_TRY_ASSIGN(groups, parse_groups(value));
+    } else {
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("hierarchical: '{}={}'; it takes form=rails|leader, inner=A, "
+                                    "outer=B, groups=4+4+1",
+                                    key, value));
+    }
+  }
+  if (inner == nullptr) inner = form == Form::kRails ? &two_shot() : &one_shot();
+  auto made = std::make_unique<Hierarchical>(form, *inner, *outer, std::move(groups));
+  if (dynamic_cast<const Hierarchical*>(outer) != nullptr)
+    TUTTI_TRY(refuse("outer", *outer, "one level inside another is not built"));
+  if (!takes(*inner, made->gathering(), 2) || !takes(*inner, made->spreading(), 2))
+    TUTTI_TRY(refuse("inner", *inner,
+                     form == Form::kRails ? "has no reduce_scatter and all_gather of its own"
+                                          : "has no reduce and broadcast of its own"));
+  if (sends_strided(*inner, made->gathering()))
+    TUTTI_TRY(refuse("inner", *inner, "its messages are strided; use it as outer"));
+  return made;
+}
+
+}  // namespace
+
+const Algorithm& hierarchical() {
+  static const Hierarchical kHierarchical(Form::kRails, two_shot(), circulant(), {});
+  return kHierarchical;
+}
+
+}  // namespace tutti
