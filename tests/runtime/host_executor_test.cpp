@@ -136,6 +136,51 @@ TEST_P(ExecutorTest, SendsWhatTheScheduleSays) {
 
 INSTANTIATE_TEST_SUITE_P(All, ExecutorTest, testing::ValuesIn(all_cases()), name_of_case);
 
+// Turns that all ranks take, from the last to the first, until `slices` slices are done.
+int turns_for(std::string_view algorithm, std::int32_t ranks, std::uint32_t slices) {
+  constexpr std::uint64_t kCount = 1 << 16;
+  LocalFabric fabric(ranks, kArenaBytes);
+  std::vector<Plan> plans;
+  for (Rank r = 0; r < ranks; ++r)
+    plans.push_back(
+        *compile_plan(**find_algorithm(algorithm), {.ranks = ranks},
+                      {.slot_bytes = 4096, .arena_bytes = kArenaBytes, .min_slices = slices}, r));
+  std::vector<std::unique_ptr<HostExecutor>> executors;
+  for (const Plan& plan : plans) executors.push_back(fabric.bind(plan));
+  std::vector<std::vector<std::int32_t>> data(plans.size(), std::vector<std::int32_t>(kCount, 1));
+  for (std::size_t r = 0; r < plans.size(); ++r) {
+    EXPECT_TRUE(executors[r]->start({.input = data[r].data(),
+                                     .output = data[r].data(),
+                                     .count = kCount,
+                                     .type = DataType::kInt32,
+                                     .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
+                                     .operation = 1}));
+    EXPECT_EQ(executors[r]->slices(), slices);
+  }
+  int turns = 0;
+  for (bool moved = true; moved; ++turns) {
+    moved = false;
+    for (auto executor = executors.rbegin(); executor != executors.rend(); ++executor)
+      moved |= (*executor)->advance();
+  }
+  EXPECT_EQ(data[0][kCount - 1], ranks);
+  return turns;
+}
+
+// What a slice adds does not grow with the depth of the tree; beside it the ring, where it does.
+TEST(ExecutorPace, TreesTakeDepthPlusSlices) {
+  const auto per_slice = [](std::string_view algorithm, std::int32_t ranks) {
+    return (turns_for(algorithm, ranks, 192) - turns_for(algorithm, ranks, 64)) / 128.0;
+  };
+  for (const char* algorithm : {"tree", "hierarchical:form=leader:inner=tree:outer=tree"}) {
+    EXPECT_LE(per_slice(algorithm, 8), 1.5) << algorithm;
+    EXPECT_LE(per_slice(algorithm, 64), 1.5) << algorithm;
+    EXPECT_GT(turns_for(algorithm, 64, 64), turns_for(algorithm, 8, 64)) << algorithm;
+  }
+  EXPECT_GT(per_slice("ring", 8), 3);
+  EXPECT_GT(per_slice("ring", 16), 1.5 * per_slice("ring", 8));
+}
+
 TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
   LocalFabric fabric(2, kArenaBytes);
   std::vector<Plan> plans;

@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithm.hpp"
 #include "base/clock.hpp"
+#include "schedule/pace.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/print.hpp"
 #include "schedule/unroll.hpp"
@@ -83,9 +84,11 @@ class CaseTable {
  public:
   explicit CaseTable(std::FILE* out) : out_(out) {
     fmt::print(out_,
-               "{:<12}{:>6}{:>9}{:>7}{:>7}{:>7}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10}\n",
-               "# algorithm", "ranks", "replicas", "slices", "slots", "depth", "messages", "sent",
-               "reduced", "roundings", "rank-order", "canonical", "events", "ms");
+               "{:<13}{:>6}{:>9}{:>7}{:>7}{:>7}{:>7}{:>10}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}"
+               "{:>10}{:>10}\n",
+               "# algorithm", "ranks", "replicas", "slices", "slots", "depth", "steps", "per-slice",
+               "messages", "sent", "reduced", "roundings", "rank-order", "canonical", "events",
+               "ms");
   }
 
   // `slices` 0: any number.
@@ -96,15 +99,16 @@ class CaseTable {
     const Result<Proof> proof =
         whole ? verify(*whole, {.slots = slots}) : tl::unexpected(whole.error());
     const double ms = static_cast<double>(now_ns() - start_ns) / 1e6;
-    fmt::print(out_, "{:<12}{:>6}{:>9}{:>7}", schedule.shape.algorithm, schedule.shape.ranks,
+    fmt::print(out_, "{:<13}{:>6}{:>9}{:>7}", schedule.shape.algorithm, schedule.shape.ranks,
                replicas, slices == 0 ? "any" : fmt::format("{}", slices));
     if (proof) {
       ++proved_;
-      fmt::print(out_, "{:>7}{:>7}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10.3f}\n",
-                 proof->minimal_slots, proof->depth, proof->messages, proof->max_sent_chunks,
-                 proof->max_reduced_chunks, proof->max_roundings,
-                 proof->in_rank_order ? "yes" : "no", proof->canonical ? "yes" : "no",
-                 proof->events, ms);
+      const Pace pace = pace_of(schedule, std::max(slots, proof->minimal_slots)).value_or(Pace{});
+      fmt::print(
+          out_, "{:>7}{:>7}{:>7}{:>10.2f}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10.3f}\n",
+          proof->minimal_slots, proof->depth, pace.first_slice, pace.per_slice, proof->messages,
+          proof->max_sent_chunks, proof->max_reduced_chunks, proof->max_roundings,
+          proof->in_rank_order ? "yes" : "no", proof->canonical ? "yes" : "no", proof->events, ms);
     } else {
       ++fell_;
       fmt::print(out_, "  FELL: {}\n", proof.error().message);
