@@ -48,6 +48,10 @@ class Algorithm {
 // Every family there is with its default parameters, in the order in which tables list them.
 [[nodiscard]] std::span<const Algorithm* const> all_algorithms();
 
+// Their forms with remote operands, each under its full name: for ranks that can read each other's
+// memory.
+[[nodiscard]] std::span<const Algorithm* const> direct_algorithms();
+
 // The algorithm of a name `family` or `family:key=value:key=value`; lives as long as the process.
 // kInvalidArgument names the families, or the family's parameters.
 [[nodiscard]] Result<const Algorithm*> find_algorithm(std::string_view name);
@@ -56,8 +60,8 @@ class Algorithm {
 [[nodiscard]] std::string known_algorithms();
 
 // Is the algorithm, with this many replicas, proved at this rank count by the test suite? The list:
-// every family with its default parameters at 1 to 33, 48, 64, 96 and 128 ranks, each with 1, 2 and
-// 4 replicas (tests/algorithms/proved_test.cpp).
+// every family with its default parameters and every direct form at 1 to 33, 48, 64, 96 and 128
+// ranks, each with 1, 2 and 4 replicas (tests/algorithms/proved_test.cpp).
 [[nodiscard]] bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks,
                                    std::uint32_t replicas);
 

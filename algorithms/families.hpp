@@ -15,6 +15,7 @@ const Algorithm& butterfly();
 const Algorithm& rabenseifner();
 const Algorithm& circulant();
 const Algorithm& two_shot();
+const Algorithm& two_shot_remote();  // its form with remote operands
 const Algorithm& pat();
 const Algorithm& hierarchical();
 

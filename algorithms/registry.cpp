@@ -21,6 +21,11 @@ const auto& families() {
   return kAll;
 }
 
+const auto& direct_forms() {
+  static const std::array kAll{&two_shot_remote()};
+  return kAll;
+}
+
 // Those that were asked for by parameters, by name: made once, kept for the process.
 class Variants {
  public:
@@ -75,9 +80,13 @@ Result<std::unique_ptr<Algorithm>> Algorithm::with(std::span<const Parameter> pa
 }
 
 std::span<const Algorithm* const> all_algorithms() { return families(); }
+std::span<const Algorithm* const> direct_algorithms() { return direct_forms(); }
 
 Result<const Algorithm*> find_algorithm(std::string_view name) {
   if (name.find(':') == std::string_view::npos) return family_of(name);
+  const auto direct = direct_algorithms();
+  const auto found = std::ranges::find(direct, name, &Algorithm::name);
+  if (found != direct.end()) return *found;
   static Variants variants;
   return variants.find(name);
 }
@@ -91,7 +100,9 @@ std::string known_algorithms() {
 
 bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks, std::uint32_t replicas) {
   const auto all = all_algorithms();
-  const bool family = std::ranges::find(all, &algorithm) != all.end();
+  const auto direct = direct_algorithms();
+  const bool family = std::ranges::find(all, &algorithm) != all.end() ||
+                      std::ranges::find(direct, &algorithm) != direct.end();
   const bool ranks_listed =
       (ranks >= 1 && ranks <= 33) || ranks == 48 || ranks == 64 || ranks == 96 || ranks == 128;
   return family && ranks_listed && (replicas == 1 || replicas == 2 || replicas == 4);

@@ -17,6 +17,17 @@
 // Wins for small to middle data where every pair has a fast path (shared memory, NVSwitch); loses
 // where p messages at once meet on one link. Any p; no power of two is special. Most exact, like
 // one_shot; each chunk is completed by one rank, so all end with the same bits.
+//
+// two_shot:access=remote sends no data: each rank reads its chunk in all inputs where they lie, and
+// afterwards the other chunks in their owners' outputs. Empty messages carry the order: "my input
+// is there", "my chunk is complete, and I have read yours", "I have read all that I need".
+//
+//   messages in a row       3, empty; 3(p-1) sent by a rank
+//   bytes read by a rank    2(p-1)/p * n of other ranks' memory, and copied nowhere on the way
+//
+// Wins wherever reading a peer's memory costs less than a copy into a slot and one out of it.
+#include <fmt/format.h>
+
 #include "algorithms/families.hpp"
 #include "schedule/builder.hpp"
 
@@ -26,6 +37,8 @@ namespace {
 using namespace operands;
 
 constexpr Tag kTag = 0;
+constexpr Span kNoChunk{.run = 0};
+constexpr std::string_view kRemoteName = "two_shot:access=remote";
 
 Span chunk_of(Rank rank) { return chunk(static_cast<std::uint32_t>(rank)); }
 
@@ -51,12 +64,61 @@ void add_all_gather(Rank p, Rank rank, StepBuilder own, LaneBuilder& lane) {
   }
 }
 
+void tell_all(Rank p, Rank rank, LaneBuilder& lane) {
+  StepBuilder step = lane.step().from(input(kNoChunk));
+  for (Rank k = 1; k < p; ++k) step.to(send((rank + k) % p, kTag, kNoChunk));
+}
+
+void hear_all(Rank p, Rank rank, LaneBuilder& lane) {
+  StepBuilder step = lane.step().to(output(kNoChunk));
+  for (Rank k = 1; k < p; ++k) step.from(recv((rank + p - k) % p, kTag, kNoChunk));
+}
+
+void add_remote_reduce_scatter(Rank p, Rank rank, LaneBuilder& lane) {
+  tell_all(p, rank, lane);
+  hear_all(p, rank, lane);
+  const Span mine = chunk_of(rank);
+  StepBuilder gather = lane.step().to(output(mine)).finish();
+  for (Rank peer = 0; peer < p; ++peer)
+    gather.from(peer == rank ? input(mine) : remote(peer, BufferKind::kInput, mine));
+}
+
+// After a tell_all that says that the own chunk is complete. In place the output is the input: the
+// same message says that its sender has read its chunk there.
+void add_remote_all_gather(Rank p, Rank rank, LaneBuilder& lane) {
+  for (Rank k = 1; k < p; ++k) {
+    const Rank peer = (rank + k) % p;
+    lane.step().to(output(kNoChunk)).from(recv(peer, kTag, kNoChunk));
+    const Span theirs = chunk_of(peer);
+    lane.step().to(output(theirs)).from(remote(peer, BufferKind::kOutput, theirs));
+  }
+  tell_all(p, rank, lane);
+}
+
+RankProgram remote_program(const Problem& problem, Rank rank) {
+  const Rank p = problem.ranks;
+  LaneBuilder lane("direct");
+  if (problem.collective == Collective::kAllGather)
+    lane.step().to(output(chunk_of(rank))).from(input(chunk_of(rank)));
+  else
+    add_remote_reduce_scatter(p, rank, lane);
+  tell_all(p, rank, lane);
+  if (problem.collective != Collective::kReduceScatter) add_remote_all_gather(p, rank, lane);
+  hear_all(p, rank, lane);
+  return assemble({lane});
+}
+
 class TwoShot final : public Algorithm {
  public:
   constexpr TwoShot()
       : Algorithm("two_shot",
                   "2 steps, 2(p-1)/p*n bytes sent a rank in 2(p-1) messages: small to middle data",
-                  "direct exchange; Shah et al. 2025, MSCCL++ (two-shot all-reduce)") {}
+                  kSource) {}
+  // The form that reads its peers' memory.
+  constexpr explicit TwoShot(std::string_view own_name)
+      : Algorithm(own_name, "2(p-1)/p*n bytes read a rank where they lie, 3 signals in a row",
+                  kSource),
+        remote_(true) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
@@ -77,6 +139,7 @@ class TwoShot final : public Algorithm {
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks;
     if (p == 1) return copy_alone(problem, 1);
+    if (remote_) return remote_program(problem, rank);
     LaneBuilder lane("exchange");
     if (problem.collective == Collective::kReduceScatter) {
       add_reduce_scatter(p, rank, lane);
@@ -88,12 +151,36 @@ class TwoShot final : public Algorithm {
     }
     return assemble({lane});
   }
+
+  [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
+      std::span<const Parameter> parameters) const override {
+    bool remote = false;
+    for (const auto& [key, value] : parameters) {
+      if (key != "access" || (value != "remote" && value != "messages"))
+        return make_error(
+            Code::kInvalidArgument,
+            fmt::format("two_shot: '{}={}'; it takes access=messages|remote", key, value));
+      remote = value == "remote";
+    }
+    if (remote) return std::make_unique<TwoShot>(kRemoteName);
+    return std::make_unique<TwoShot>();
+  }
+
+ private:
+  static constexpr std::string_view kSource =
+      "direct exchange; Shah et al. 2025, MSCCL++ (two-shot all-reduce)";
+  bool remote_ = false;
 };
 
 }  // namespace
 
 const Algorithm& two_shot() {
   static constinit const TwoShot kTwoShot;
+  return kTwoShot;
+}
+
+const Algorithm& two_shot_remote() {
+  static constinit const TwoShot kTwoShot(kRemoteName);
   return kTwoShot;
 }
 

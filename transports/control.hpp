@@ -21,6 +21,7 @@ struct PeerInfo {
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
   std::uint64_t process_token = 0;  // equal for ranks that are threads of one process
+  std::uint64_t token_address = 0;  // in that process, of a word that holds the token
   std::uint64_t host_id = 0;        // equal for ranks that can share memory
   std::string host;                 // for people
 };

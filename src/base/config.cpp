@@ -17,9 +17,10 @@ constexpr std::uint64_t kDayNs = 86'400 * kSecondNs;
 
 constexpr std::string_view kProtocolChoices = "auto|flagged|slots";
 constexpr std::string_view kIsaChoices = "auto|avx512|avx2|scalar";
+constexpr std::string_view kCmaChoices = "auto|off";
 constexpr std::string_view kLogLevelChoices = "off|error|warn|info|trace";
 
-constexpr std::array<ConfigVariable, 16> kTable{{
+constexpr std::array<ConfigVariable, 17> kTable{{
     {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, 64, false,
      "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
     {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
@@ -51,6 +52,9 @@ constexpr std::array<ConfigVariable, 16> kTable{{
      &Config::host_id},
     {"TUTTI_SPIN", "auto", ConfigKind::kNumber, "auto", 0, 10'000'000, false,
      "polls before a waiting thread yields its core; auto: by cores and ranks", &Config::spin},
+    {"TUTTI_CMA", "auto", ConfigKind::kChoice, kCmaChoices, 0, 0, false,
+     "reading of other ranks' memory by cross-memory attach, where the kernel permits it",
+     &Config::cma},
     {"TUTTI_NT_BYTES", "0", ConfigKind::kBytes, "", 1, 1024 * kGiB, true,
      "results of at least so many bytes are stored around the cache", &Config::nt_bytes},
 }};

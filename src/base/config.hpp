@@ -21,6 +21,7 @@ namespace tutti {
 
 enum class ProtocolChoice : std::uint8_t { kAuto, kFlagged, kSlots };
 enum class IsaChoice : std::uint8_t { kAuto, kAvx512, kAvx2, kScalar };
+enum class CmaChoice : std::uint8_t { kAuto, kOff };
 [[nodiscard]] std::string_view name_of(ProtocolChoice choice);
 [[nodiscard]] std::string_view name_of(IsaChoice choice);
 
@@ -58,6 +59,8 @@ struct Config {
   std::string host_id;
   // TUTTI_SPIN: polls before a waiting thread yields its core; kSpinAuto: by cores and ranks.
   std::uint32_t spin = kSpinAuto;
+  // TUTTI_CMA: whether peers' memory may be read by cross-memory attach, where the kernel permits.
+  CmaChoice cma = CmaChoice::kAuto;
   // TUTTI_NT_BYTES: stores go around the cache from this size on; 0: from the cache sizes.
   std::uint64_t nt_bytes = 0;
 };
@@ -70,9 +73,10 @@ enum class ConfigKind : std::uint8_t {
   kSeconds,  // decimal, fractions allowed; `least` and `most` in ns
   kChoice,   // one of `choices`
 };
-using ConfigField = std::variant<std::string Config::*, std::uint32_t Config::*,
-                                 std::uint64_t Config::*, std::int64_t Config::*,
-                                 ProtocolChoice Config::*, IsaChoice Config::*, LogLevel Config::*>;
+using ConfigField =
+    std::variant<std::string Config::*, std::uint32_t Config::*, std::uint64_t Config::*,
+                 std::int64_t Config::*, ProtocolChoice Config::*, IsaChoice Config::*,
+                 CmaChoice Config::*, LogLevel Config::*>;
 
 struct ConfigVariable {
   std::string_view name;

@@ -212,6 +212,12 @@ std::uint64_t process_token() {
                                  1);
 }
 
+std::uint64_t process_token_address() {
+  static std::atomic<std::uint64_t> word;
+  word.store(process_token(), std::memory_order_relaxed);
+  return reinterpret_cast<std::uintptr_t>(&word);
+}
+
 bool has_pidfd() {
   static const bool has = try_pidfd();
   return has;

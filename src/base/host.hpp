@@ -20,6 +20,9 @@ namespace tutti {
 
 // Random, one per process, equal in all its threads; another one in a forked child. Never 0.
 [[nodiscard]] std::uint64_t process_token();
+// Where this process keeps its token: a word that a peer can read to know that a pid is this
+// process.
+[[nodiscard]] std::uint64_t process_token_address();
 
 // 64-bit FNV-1a with a final mix. Stable: it travels between hosts.
 [[nodiscard]] std::uint64_t hash_bytes(std::string_view bytes,

@@ -13,10 +13,12 @@ struct PathLength {
   std::uint32_t messages = 0;
   std::uint64_t steps = 0;
   std::uint64_t operands = 0;
+  std::uint64_t remotes = 0;
   void join(const PathLength& other) {
     messages = std::max(messages, other.messages);
     steps = std::max(steps, other.steps);
     operands = std::max(operands, other.operands);
+    remotes = std::max(remotes, other.remotes);
   }
 };
 
@@ -27,7 +29,15 @@ std::uint64_t chunk_operands(const Step& step) {
   return count;
 }
 
-// Runs one slice in dependency order, carrying the three longest paths along messages, waits and
+std::uint64_t remote_operands(const Step& step) {
+  std::uint64_t count = 0;
+  for (const auto* side : {&step.destinations, &step.sources})
+    for (const Operand& operand : *side)
+      if (operand.kind == OperandKind::kRemote) count += operand.span.count();
+  return count;
+}
+
+// Runs one slice in dependency order, carrying the longest paths along messages, waits and
 // lane order.
 class PathWalk {
  public:
@@ -71,6 +81,7 @@ class PathWalk {
       if (source.kind == OperandKind::kRecv) messages_[{source.peer, rank, source.tag}].pop_front();
     start.steps += 1;
     start.operands += chunk_operands(step);
+    start.remotes += remote_operands(step);
     for (const Operand& destination : step.destinations)
       if (destination.kind == OperandKind::kSend) {
         PathLength sent = start;
@@ -100,17 +111,21 @@ ScheduleCounts count_schedule(const Schedule& schedule) {
   counts.depth = path.messages;
   counts.path_steps = path.steps;
   counts.path_operands = path.operands;
+  counts.path_remotes = path.remotes;
   for (const RankProgram& program : schedule.ranks) {
-    std::uint64_t steps = 0, operands = 0;
+    std::uint64_t steps = 0, operands = 0, remotes = 0;
     for (const Lane& lane : program.lanes)
       for (const Step& step : lane.steps) {
         ++steps;
         operands += chunk_operands(step);
+        remotes += remote_operands(step);
       }
     counts.max_steps = std::max(counts.max_steps, steps);
     counts.max_operands = std::max(counts.max_operands, operands);
     counts.total_steps += steps;
     counts.total_operands += operands;
+    counts.max_remotes = std::max(counts.max_remotes, remotes);
+    counts.total_remotes += remotes;
   }
   return counts;
 }
@@ -120,17 +135,21 @@ double price_ns(const ScheduleCounts& counts, const HostCosts& costs, const Pric
   const double slices = input.slices;
   const double piece = chunk / slices;
   const double crowd = std::max(0.0, static_cast<double>(counts.ranks) / input.cores - 1.0);
+  const auto remote = [&](std::uint64_t operands, double bytes) {
+    return static_cast<double>(operands) * (costs.remote_ns + bytes * costs.remote_ns_per_byte);
+  };
   const double path = counts.depth * (costs.alpha_ns + crowd * costs.switch_ns) +
                       static_cast<double>(counts.path_steps) * costs.step_ns +
-                      static_cast<double>(counts.path_operands) * piece * costs.beta_ns_per_byte;
-  const auto work = [&](std::uint64_t steps, std::uint64_t operands) {
-    return slices * static_cast<double>(steps) * costs.step_ns +
+                      static_cast<double>(counts.path_operands) * piece * costs.beta_ns_per_byte +
+                      remote(counts.path_remotes, piece);
+  const auto work = [&](std::uint64_t steps, std::uint64_t operands, std::uint64_t remotes) {
+    return slices * (static_cast<double>(steps) * costs.step_ns + remote(remotes, piece)) +
            static_cast<double>(operands) * chunk * costs.beta_ns_per_byte;
   };
-  const double own = work(counts.max_steps, counts.max_operands);
+  const double own = work(counts.max_steps, counts.max_operands, counts.max_remotes);
   const double alone = input.replicas > 1 ? path + (1.0 - 1.0 / slices) * own : slices * path;
-  const double shared =
-      work(counts.total_steps, counts.total_operands) / std::min<double>(input.cores, counts.ranks);
+  const double shared = work(counts.total_steps, counts.total_operands, counts.total_remotes) /
+                        std::min<double>(input.cores, counts.ranks);
   return std::max(alone, shared);
 }
 

@@ -2,10 +2,11 @@
 // the topology model replaces this file's constants.
 //
 //   path  = depth*alpha + path_steps*step + path_operands*piece*beta     one slice, first to last
-//   work  = steps*step + operands*chunk*beta                             a rank's own time, all
-//   slices price = path + (1 - 1/slices)*work, when slices overlap (replicas > 1); slices*path when
-//   not;
+//   work  = steps*step + operands*chunk*beta                             a rank's own, all slices
+//   price = path + (1 - 1/slices)*work, when slices overlap (replicas > 1); slices*path when not;
 //           never under the work of all ranks shared by the cores there are
+//
+// An operand in a peer's memory adds remote + bytes*remote_beta to both.
 // Pure; knows no transport object and no clock.
 #pragma once
 
@@ -27,6 +28,10 @@ struct ScheduleCounts {
   std::uint64_t max_operands = 0;    // of one rank
   std::uint64_t total_steps = 0;     // of all ranks
   std::uint64_t total_operands = 0;  // of all ranks
+  // Those among the operands that lie in a peer's memory.
+  std::uint64_t path_remotes = 0;
+  std::uint64_t max_remotes = 0;
+  std::uint64_t total_remotes = 0;
 };
 
 // The schedule must be complete and free of deadlock (verified). replicas == 1.
@@ -37,6 +42,9 @@ struct HostCosts {
   double step_ns = 0;           // a step's own overhead
   double beta_ns_per_byte = 0;  // per operand byte read or written
   double switch_ns = 0;         // a core given to another rank, where ranks outnumber cores
+  // What an operand in a peer's memory costs beyond that.
+  double remote_ns = 0;
+  double remote_ns_per_byte = 0;
 };
 
 struct PriceInput {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace tutti {
 namespace {
@@ -14,6 +15,20 @@ constexpr HostCosts kFlaggedPrior{
     .alpha_ns = 45, .step_ns = 25, .beta_ns_per_byte = 0.025, .switch_ns = 900};
 constexpr HostCosts kSlottedPrior{
     .alpha_ns = 105, .step_ns = 35, .beta_ns_per_byte = 0.0125, .switch_ns = 900};
+// Reading a peer's memory instead: by cross-memory attach the kernel's copy stands in the place of
+// the load; by plain loads only the distance between the cores remains.
+constexpr HostCosts kAttachedPrior{.alpha_ns = 45,
+                                   .step_ns = 25,
+                                   .beta_ns_per_byte = 0.0125,
+                                   .switch_ns = 900,
+                                   .remote_ns = 600,
+                                   .remote_ns_per_byte = 0.1};
+constexpr HostCosts kMappedPrior{.alpha_ns = 45,
+                                 .step_ns = 25,
+                                 .beta_ns_per_byte = 0.0125,
+                                 .switch_ns = 900,
+                                 .remote_ns = 50,
+                                 .remote_ns_per_byte = 0.05};
 
 static_assert(kMostSlots == kMaxSlots, "what TUTTI_SLOTS allows, a connection must hold");
 
@@ -29,8 +44,14 @@ struct Shape {
 constexpr std::array kShapes{
     Shape{Protocol::kFlagged, 1, 2, 0},       Shape{Protocol::kSlots, 1, 2, 256 << 10},
     Shape{Protocol::kSlots, 2, 2, 16 << 10},  Shape{Protocol::kSlots, 2, 2, 64 << 10},
-    Shape{Protocol::kSlots, 2, 2, 128 << 10},
+    Shape{Protocol::kSlots, 2, 2, 128 << 10}, Shape{Protocol::kDirect, 1, 2, 0},
 };
+
+const HostCosts& costs_of(const Settings& settings, Protocol protocol) {
+  if (protocol == Protocol::kFlagged) return settings.flagged;
+  if (protocol == Protocol::kSlots) return settings.slotted;
+  return settings.direct.access == PeerAccess::kMapped ? settings.mapped : settings.attached;
+}
 
 std::optional<Candidate> make_candidate(const Settings& settings, const Contender& contender,
                                         const Shape& shape, std::uint64_t bytes) {
@@ -53,11 +74,9 @@ std::optional<Candidate> make_candidate(const Settings& settings, const Contende
   const std::uint64_t slices = std::max<std::uint64_t>(
       {1, settings.min_slices, (chunk + c.message_bytes - 1) / c.message_bytes});
   // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could win.
-  if (shape.protocol == Protocol::kFlagged && slices * c.counts.max_steps >= (1u << 24))
+  if (shape.protocol != Protocol::kSlots && slices * c.counts.max_steps >= (1u << 24))
     return std::nullopt;
-  const HostCosts& costs =
-      shape.protocol == Protocol::kFlagged ? settings.flagged : settings.slotted;
-  c.price_ns = price_ns(c.counts, costs,
+  c.price_ns = price_ns(c.counts, costs_of(settings, shape.protocol),
                         {.bytes = bytes,
                          .slices = static_cast<std::uint32_t>(slices),
                          .replicas = c.options.replicas,
@@ -65,7 +84,10 @@ std::optional<Candidate> make_candidate(const Settings& settings, const Contende
   return c;
 }
 
+bool reads_peers(const ScheduleCounts& counts) { return counts.total_remotes > 0; }
+
 bool admits(ProtocolChoice choice, Protocol protocol) {
+  if (protocol == Protocol::kDirect) return choice == ProtocolChoice::kAuto;
   return choice == ProtocolChoice::kAuto ||
          (choice == ProtocolChoice::kFlagged) == (protocol == Protocol::kFlagged);
 }
@@ -96,6 +118,8 @@ Result<Settings> forced_settings(const Config& config) {
   settings.protocol = config.protocol;
   settings.flagged = kFlaggedPrior;
   settings.slotted = kSlottedPrior;
+  settings.attached = kAttachedPrior;
+  settings.mapped = kMappedPrior;
   return settings;
 }
 
@@ -111,12 +135,36 @@ std::string first_difference(const Settings& a, const Settings& b) {
   return {};
 }
 
+namespace {
+
+// In the order of Settings::counts.
+std::vector<const Algorithm*> counted_algorithms() {
+  std::vector<const Algorithm*> list;
+  for (const auto& part : {all_algorithms(), direct_algorithms()})
+    list.insert(list.end(), part.begin(), part.end());
+  list.resize(std::min(list.size(), kMaxAlgorithms));
+  return list;
+}
+
+Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
+  const std::string why = view.error == 0
+                              ? fmt::format("rank {} has TUTTI_CMA=off", view.rank)
+                              : fmt::format("rank {} may not read the memory of rank {}: {}",
+                                            view.rank, view.refused, std::strerror(view.error));
+  return {Code::kNotSupported,
+          fmt::format("{} reads other ranks' memory, and {}; choose another algorithm or auto",
+                      algorithm.name, why),
+          kNoRank};
+}
+
+}  // namespace
+
 Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::int32_t cores) {
   TUTTI_TRY_ASSIGN(Settings settings, forced_settings(config));
   settings.cores = std::max(cores, 1);
-  const auto all = all_algorithms();
+  const std::vector<const Algorithm*> all = counted_algorithms();
   const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
-  for (std::size_t i = 0; i < std::min(all.size(), kMaxAlgorithms); ++i) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
     settings.counts[i].ranks = 0;
     if (!all[i]->supports(problem)) continue;
     TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(*all[i], problem));
@@ -126,12 +174,12 @@ Result<Settings> make_settings(const Config& config, std::int32_t ranks, std::in
 }
 
 Status check_settings(const Settings& s) {
-  const bool sound = s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
-                     s.replicas <= kMostReplicas && s.algorithm.back() == 0 &&
-                     s.protocol <= ProtocolChoice::kSlots &&
-                     std::all_of(s.counts.begin(), s.counts.end(), [](const ScheduleCounts& c) {
-                       return c.ranks >= 0 && c.chunks >= 1;
-                     });
+  const bool sound =
+      s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
+      s.replicas <= kMostReplicas && s.algorithm.back() == 0 &&
+      s.protocol <= ProtocolChoice::kSlots && s.direct.access <= PeerAccess::kMapped &&
+      std::all_of(s.counts.begin(), s.counts.end(),
+                  [](const ScheduleCounts& c) { return c.ranks >= 0 && c.chunks >= 1; });
   if (!sound)
     return make_error(Code::kInvalidUsage,
                       "rank 0 sent settings of another build; start all ranks with one version", 0);
@@ -141,14 +189,20 @@ Status check_settings(const Settings& s) {
 Result<std::vector<Contender>> contenders(const Settings& settings, std::int32_t ranks,
                                           const Algorithm* forced) {
   std::vector<Contender> list;
+  const AccessView& view = settings.direct;
+  const auto within_reach = [&](const ScheduleCounts& counts) {
+    return !reads_peers(counts) || view.access != PeerAccess::kNone;
+  };
   if (forced != nullptr) {
     TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(*forced, {.ranks = ranks}));
     list.push_back({forced, count_schedule(schedule)});
+    if (!within_reach(list.back().counts)) return tl::unexpected(out_of_reach(*forced, view));
     return list;
   }
-  const auto all = all_algorithms();
-  for (std::size_t i = 0; i < std::min(all.size(), kMaxAlgorithms); ++i)
-    if (settings.counts[i].ranks == ranks) list.push_back({all[i], settings.counts[i]});
+  const std::vector<const Algorithm*> all = counted_algorithms();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (settings.counts[i].ranks == ranks && within_reach(settings.counts[i]))
+      list.push_back({all[i], settings.counts[i]});
   return list;
 }
 
@@ -158,6 +212,7 @@ std::vector<Candidate> rank_candidates(const Settings& settings,
   for (const Contender& contender : contenders)
     for (const Shape& shape : kShapes) {
       if (!admits(settings.protocol, shape.protocol)) continue;
+      if (reads_peers(contender.counts) != (shape.protocol == Protocol::kDirect)) continue;
       if (auto candidate = make_candidate(settings, contender, shape, bytes))
         candidates.push_back(*std::move(candidate));
     }

@@ -15,12 +15,21 @@
 
 #include "base/config.hpp"
 #include "model/price.hpp"
+#include "runtime/peer_memory.hpp"
 #include "runtime/plan.hpp"
 
 namespace tutti {
 
 inline constexpr std::size_t kMaxAlgorithms = 16;
 inline constexpr std::size_t kMaxAlgorithmName = 128;  // with its parameters and a zero byte
+
+// Which access to its peers' memory a rank has, and what stands in the way of a better one.
+struct AccessView {
+  PeerAccess access = PeerAccess::kNone;
+  Rank refused = kNoRank;  // the first peer whose memory it may not read
+  std::int32_t error = 0;  // why, as errno; 0: TUTTI_CMA=off
+  Rank rank = kNoRank;     // whose view this is
+};
 
 // What rank 0 decides for all. Plain bytes: exchanged as they are between equal builds.
 struct Settings {
@@ -33,8 +42,10 @@ struct Settings {
   std::int32_t cores = 1;
   std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
-  HostCosts flagged, slotted;
-  std::array<ScheduleCounts, kMaxAlgorithms> counts{};  // ranks == 0: does not cover the job
+  HostCosts flagged, slotted, attached, mapped;
+  AccessView direct;  // each rank's own, then the least of all
+  // Of all_algorithms(), then direct_algorithms(); ranks == 0: does not cover the job.
+  std::array<ScheduleCounts, kMaxAlgorithms> counts{};
 };
 
 // Rank 0's settings. Errors: kInvalidArgument for an unknown TUTTI_ALGO, naming the known ones.
@@ -63,8 +74,9 @@ struct Contender {
   const Algorithm* algorithm = nullptr;
   ScheduleCounts counts;
 };
-// `forced` alone, or, if it is null, every family that covers the job, as rank 0 counted it. Pure,
-// so equal on all ranks. kNotSupported if `forced` does not cover the job.
+// `forced` alone, or, if it is null, every family that covers the job, as rank 0 counted it; direct
+// forms only where all ranks can read each other's memory. Pure, so equal on all ranks.
+// kNotSupported if `forced` does not cover the job, or needs memory that is out of reach.
 [[nodiscard]] Result<std::vector<Contender>> contenders(const Settings& settings,
                                                         std::int32_t ranks,
                                                         const Algorithm* forced);

@@ -121,11 +121,19 @@ Status Communicator::agree_on_settings(Deadline deadline) {
     TUTTI_TRY_ASSIGN(settings_, forced_settings(config_));
   }
   if (ranks_ == 1) return force_algorithm(nullptr);
+  // Before the exchange, so that ranks of one process find each other's after it.
+  lent_ = LentMemory(control_->session(), rank_, board_->call_record(rank_));
+  settings_.direct = look_at_peers();
   // Also the barrier after which every rank can be connected to.
   const std::span own(reinterpret_cast<const std::byte*>(&settings_), sizeof settings_);
   TUTTI_TRY_ASSIGN(const std::vector<std::byte> all, control_->allgather(own, deadline));
   TUTTI_TRY(compare_settings(all));
   std::memcpy(&settings_, all.data(), sizeof settings_);
+  for (std::int32_t rank = 1; rank < ranks_; ++rank) {
+    Settings other;
+    std::memcpy(&other, all.data() + static_cast<std::size_t>(rank) * sizeof other, sizeof other);
+    if (other.direct.access < settings_.direct.access) settings_.direct = other.direct;
+  }
   TUTTI_TRY(check_settings(settings_));
   return force_algorithm(nullptr);
 }
@@ -146,6 +154,35 @@ Status Communicator::compare_settings(std::span<const std::byte> all) const {
                         rank);
   }
   return {};
+}
+
+AccessView Communicator::look_at_peers() {
+  AccessView view{.access = PeerAccess::kMapped, .rank = rank_};
+  for (const PeerInfo& peer : peers_) {
+    if (peer.process_token == peers_[static_cast<std::size_t>(rank_)].process_token) continue;
+    view.access = PeerAccess::kAttach;
+    const bool off = config_.cma == CmaChoice::kOff;
+    const int error = off ? 0 : PeerMemory(peer, board_->call_record(peer.rank)).probe();
+    if (!off && error == 0) continue;
+    TUTTI_LOG(log_, LogLevel::kInfo, "no direct plans: {}",
+              off ? "TUTTI_CMA=off"
+                  : fmt::format("{} cannot be read: {}", describe_rank(peers_, peer.rank),
+                                std::strerror(error)));
+    return {.access = PeerAccess::kNone, .refused = peer.rank, .error = error, .rank = rank_};
+  }
+  return view;
+}
+
+Result<PeerMemory> Communicator::memory_of(Rank peer) {
+  const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
+  if (info.process_token != peers_[static_cast<std::size_t>(rank_)].process_token)
+    return PeerMemory(info, board_->call_record(peer));
+  std::shared_ptr<CallRecord> local = find_call_record(control_->session(), peer);
+  if (local == nullptr)
+    return make_error(Code::kRemoteError,
+                      fmt::format("{} has destroyed its communicator", describe_rank(peers_, peer)),
+                      peer);
+  return PeerMemory(std::move(local));
 }
 
 Status Communicator::set_algorithm(std::string_view name) {
@@ -195,7 +232,13 @@ Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) 
     TUTTI_TRY_ASSIGN(Connection connection, transport_->open_recv(spec));
     recvs.push_back(connection);
   }
-  bound->executor = std::make_unique<HostExecutor>(bound->plan, std::move(sends), std::move(recvs));
+  DirectAccess direct{.own = &lent_, .peers = {}};
+  for (const Rank peer : bound->plan.remotes) {
+    TUTTI_TRY_ASSIGN(PeerMemory memory, memory_of(peer));
+    direct.peers.push_back(std::move(memory));
+  }
+  bound->executor = std::make_unique<HostExecutor>(bound->plan, std::move(sends), std::move(recvs),
+                                                   std::move(direct));
   TUTTI_LOG(log_, LogLevel::kInfo,
             "plan {:016x}: {} {} replicas {} slots {} x {} bytes, {} lanes, {} steps, {}", id,
             candidate.algorithm->name, name_of(bound->plan.options.protocol),

@@ -106,6 +106,9 @@ class Communicator {
   [[nodiscard]] Result<BoundPlan*> plan_for(const AllReduceCall& call);
   [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
   [[nodiscard]] Status connect(Rank peer);
+  // What this rank alone finds out; the job takes the least of all ranks.
+  [[nodiscard]] AccessView look_at_peers();
+  [[nodiscard]] Result<PeerMemory> memory_of(Rank peer);
   [[nodiscard]] Status run(const AllReduceCall& call);
   // Poisons the job (first poison wins) and returns the winning error.
   Error poison(const Poison& poison);
@@ -132,6 +135,7 @@ class Communicator {
   const Algorithm* forced_algorithm_ = nullptr;
   std::vector<Contender> contenders_;  // for the plans of the next calls
 
+  LentMemory lent_;  // of the operation at hand, to peers that read it
   std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
   // What was chosen for a size, direct-mapped: the price is asked once per size and slot.
   struct Chosen {
@@ -181,6 +185,7 @@ class Operation {
   [[nodiscard]] bool hopeless() const;
   [[nodiscard]] std::optional<Error> departed(Rank peer);
   [[nodiscard]] std::optional<Error> mismatch_with(Rank peer);
+  [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error fault_error();
   [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
   [[nodiscard]] Rank culprit_of_wait(Rank peer) const;

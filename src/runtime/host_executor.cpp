@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "transports/connection_ops.hpp"
 
 namespace tutti {
 namespace {
+
+// What a step reads of its peers before it reduces: of all together, so that it stays in a core's
+// own cache.
+constexpr std::uint64_t kBounceBytes = 64 << 10;
+constexpr std::uint64_t kLeastPieceBytes = 4096;
 
 // Address of byte `offset` of a message's payload. Pieces never straddle a segment: run_chunk cuts
 // them at segment boundaries.
@@ -19,8 +25,12 @@ std::byte* at(const SlotView& view, std::uint64_t offset) {
 }  // namespace
 
 HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
-                           std::vector<Connection> recvs)
-    : plan_(plan), sends_(std::move(sends)), recvs_(std::move(recvs)), states_(plan.lanes.size()) {
+                           std::vector<Connection> recvs, DirectAccess direct)
+    : plan_(plan),
+      sends_(std::move(sends)),
+      recvs_(std::move(recvs)),
+      direct_(std::move(direct)),
+      states_(plan.lanes.size()) {
   std::size_t sources = 0, destinations = 0;
   for (const PlanStep& step : plan.steps) {
     sources = std::max<std::size_t>(sources, step.sources);
@@ -28,6 +38,13 @@ HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
   }
   source_pointers_.resize(sources);
   destination_pointers_.resize(destinations);
+  const std::uint64_t peers = direct_.peers.size();
+  if (peers == 0) return;
+  piece_bytes_ =
+      std::max(kBounceBytes / peers / kLeastPieceBytes, std::uint64_t{1}) * kLeastPieceBytes;
+  const bool attached =
+      !std::ranges::all_of(direct_.peers, [](const PeerMemory& peer) { return peer.mapped(); });
+  if (attached) bounce_.resize(sources * piece_bytes_ / sizeof(Line));
 }
 
 Status HostExecutor::start(const OperationArgs& args) {
@@ -48,6 +65,11 @@ Status HostExecutor::start(const OperationArgs& args) {
                                 plan_.shape.scratch_versions;
     if (scratch_.size() < rooms * room_bytes_) scratch_.resize(rooms * room_bytes_);
   }
+  if (!plan_.remotes.empty()) {
+    if (direct_.own == nullptr || direct_.peers.size() != plan_.remotes.size())
+      return make_error(Code::kInternalError, "a plan with remote operands got no peer memory");
+    direct_.own->publish(args.operation, args.input, args.output);
+  }
   for (Connection& connection : sends_) begin_operation(connection, args.operation);
   for (Connection& connection : recvs_) begin_operation(connection, args.operation);
   lanes_left_ = 0;
@@ -59,6 +81,7 @@ Status HostExecutor::start(const OperationArgs& args) {
     enter_step(lane, states_[i]);
   }
   fault_ = Fault::kNone;
+  fault_errno_ = 0;
   return {};
 }
 
@@ -77,7 +100,7 @@ bool HostExecutor::advance_lane(std::size_t index) {
   while (state.slice < cut_.slices) {
     const PlanStep& step = plan_.steps[lane.first_step + state.step];
     if (!ready(state, step)) return fired;
-    fire(step, state.slice);
+    if (!fire(step, state.slice)) return fired;
     complete_messages(step, state.bytes);
     next_step(lane, state);
     fired = true;
@@ -144,7 +167,8 @@ bool HostExecutor::waits_hold(const LaneState& state, const PlanStep& step) cons
   return true;
 }
 
-void HostExecutor::fire(const PlanStep& step, std::uint32_t slice) {
+bool HostExecutor::fire(const PlanStep& step, std::uint32_t slice) {
+  if (step.remote) return fire_remote(step, slice);
   std::uint64_t message_offset = 0;
   const std::uint32_t chunks = plan_.operands[step.first_operand].span.count();
   for (std::uint32_t k = 0; k < chunks; ++k) {
@@ -152,6 +176,15 @@ void HostExecutor::fire(const PlanStep& step, std::uint32_t slice) {
     if (bytes > 0) run_chunk(step, slice, k, message_offset, bytes);
     message_offset += bytes;
   }
+  return true;
+}
+
+ReduceCopyArgs HostExecutor::kernel_call(const PlanStep& step) const {
+  return {.sources = source_pointers_.data(),
+          .source_count = step.sources,
+          .destinations = destination_pointers_.data(),
+          .destination_count = step.destinations,
+          .average_over = step.finish ? args_.average_over : 0};
 }
 
 void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
@@ -159,11 +192,7 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
   const std::uint64_t segment_bytes = plan_.options.protocol == Protocol::kFlagged
                                           ? kCellPayloadBytes
                                           : std::numeric_limits<std::uint64_t>::max();
-  ReduceCopyArgs call{.sources = source_pointers_.data(),
-                      .source_count = step.sources,
-                      .destinations = destination_pointers_.data(),
-                      .destination_count = step.destinations,
-                      .average_over = step.finish ? args_.average_over : 0};
+  ReduceCopyArgs call = kernel_call(step);
   for (std::uint64_t offset = 0; offset < bytes;) {
     const std::uint64_t in_message = message_offset + offset;
     const std::uint64_t piece =
@@ -184,6 +213,72 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
     args_.kernel(call);
     offset += piece;
   }
+}
+
+// Nothing waits here: the step's messages have come, so the peers' buffers are there.
+bool HostExecutor::fire_remote(const PlanStep& step, std::uint32_t slice) {
+  const PlanOperand* const first = &plan_.operands[step.first_operand + step.destinations];
+  const std::span<const PlanOperand> sources(first, step.sources);
+  for (const PlanOperand& source : sources)
+    if (source.kind == OperandKind::kRemote &&
+        !direct_.peers[source.connection].enter(args_.operation))
+      raise(Fault::kUnreadable, source.peer);
+  const std::uint32_t chunks = first->span.count();
+  for (std::uint32_t k = 0; k < chunks && fault_ == Fault::kNone; ++k)
+    run_chunk_remote(step, slice, k);
+  for (const PlanOperand& source : sources)
+    if (source.kind == OperandKind::kRemote && !direct_.peers[source.connection].leave() &&
+        fault_ == Fault::kNone)
+      raise(Fault::kUnreadable, source.peer);
+  return fault_ == Fault::kNone;
+}
+
+// One piece after the other, each small enough to stay in this core's cache between the copy and
+// the reduction. What is only copied goes straight to its place.
+void HostExecutor::run_chunk_remote(const PlanStep& step, std::uint32_t slice, std::uint32_t k) {
+  const std::uint64_t bytes = chunk_bytes(step, k, slice);
+  ReduceCopyArgs call = kernel_call(step);
+  const bool plain = step.sources == 1 && step.destinations == 1 && call.average_over == 0;
+  // What is reduced here is read by peers soon.
+  if (plain && args_.nontemporal_output) call.nontemporal_mask = 1;
+  const std::uint64_t most = plain ? bytes : piece_bytes_;
+  for (std::uint64_t offset = 0; offset < bytes; offset += most) {
+    const std::uint64_t piece = std::min(bytes - offset, most);
+    const PlanOperand* operand = &plan_.operands[step.first_operand];
+    for (std::uint32_t d = 0; d < step.destinations; ++d, ++operand)
+      destination_pointers_[d] = local_address(*operand, k, slice) + offset;
+    for (std::uint32_t s = 0; s < step.sources; ++s, ++operand) {
+      if (operand->kind != OperandKind::kRemote) {
+        source_pointers_[s] = local_address(*operand, k, slice) + offset;
+        continue;
+      }
+      void* const bounce = plain ? destination_pointers_[0] : bounce_of(s);
+      source_pointers_[s] =
+          load_remote(*operand, offset_of(*operand, k, slice) + offset, piece, bounce);
+      if (source_pointers_[s] == nullptr) return;
+    }
+    if (plain && source_pointers_[0] == destination_pointers_[0]) continue;
+    call.elements = piece / element_bytes_;
+    args_.kernel(call);
+  }
+}
+
+// Where a piece of a peer's memory can be read; null after a fault.
+const void* HostExecutor::load_remote(const PlanOperand& operand, std::uint64_t offset,
+                                      std::uint64_t bytes, void* bounce) {
+  const PeerMemory& peer = direct_.peers[operand.connection];
+  const std::uint64_t address =
+      (operand.buffer == BufferKind::kInput ? peer.input() : peer.output()) + offset;
+  traffic_.read_bytes += bytes;
+  if (peer.mapped()) return reinterpret_cast<const void*>(address);
+  fault_errno_ = peer.read(address, bounce, bytes);
+  if (fault_errno_ == 0) return bounce;
+  raise(Fault::kUnreadable, operand.peer);
+  return nullptr;
+}
+
+void HostExecutor::withdraw() {
+  if (!plan_.remotes.empty()) direct_.own->withdraw();
 }
 
 void HostExecutor::complete_messages(const PlanStep& step, std::uint64_t bytes) {
@@ -212,6 +307,12 @@ std::uint64_t HostExecutor::chunk_bytes(const PlanStep& step, std::uint32_t k,
   return room_bytes_;
 }
 
+// In the input or output of whoever owns the operand.
+std::uint64_t HostExecutor::offset_of(const PlanOperand& operand, std::uint32_t k,
+                                      std::uint32_t slice) const {
+  return cut_.slice(operand.span.at(k, plan_.shape.chunks), slice).begin * element_bytes_;
+}
+
 std::byte* HostExecutor::local_address(const PlanOperand& operand, std::uint32_t k,
                                        std::uint32_t slice) {
   if (operand.buffer == BufferKind::kScratch) {
@@ -219,8 +320,7 @@ std::byte* HostExecutor::local_address(const PlanOperand& operand, std::uint32_t
     const std::uint64_t version = slice / plan_.shape.replicas % plan_.shape.scratch_versions;
     return scratch_.data() + (version * rooms + operand.span.at(k, rooms)) * room_bytes_;
   }
-  const std::uint64_t begin =
-      cut_.slice(operand.span.at(k, plan_.shape.chunks), slice).begin * element_bytes_;
+  const std::uint64_t begin = offset_of(operand, k, slice);
   if (operand.buffer == BufferKind::kOutput) return static_cast<std::byte*>(args_.output) + begin;
   // The kernel takes sources as const; a plan never lists input as a destination (verified).
   return const_cast<std::byte*>(static_cast<const std::byte*>(args_.input)) + begin;

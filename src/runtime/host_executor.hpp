@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/reduce_copy.hpp"
+#include "runtime/peer_memory.hpp"
 #include "runtime/plan.hpp"
 #include "transports/connection.hpp"
 
@@ -28,16 +29,24 @@ struct OperationArgs {
   bool nontemporal_output = false;
 };
 
-// Traffic this rank sent; counts payload, not headers.
+// Traffic of this rank; counts payload, not headers.
 struct TrafficCounters {
-  std::uint64_t messages = 0;
-  std::uint64_t payload_bytes = 0;
+  std::uint64_t messages = 0;       // sent
+  std::uint64_t payload_bytes = 0;  // sent
+  std::uint64_t read_bytes = 0;     // of peers' memory
+};
+
+// What a plan with remote operands needs besides connections.
+struct DirectAccess {
+  LentMemory* own = nullptr;      // outlives the executor
+  std::vector<PeerMemory> peers;  // in the order of plan.remotes
 };
 
 class HostExecutor {
  public:
   // The plan, and its connections in the order of plan.sends and plan.recvs.
-  HostExecutor(const Plan& plan, std::vector<Connection> sends, std::vector<Connection> recvs);
+  HostExecutor(const Plan& plan, std::vector<Connection> sends, std::vector<Connection> recvs,
+               DirectAccess direct = {});
 
   // Begins an operation; the last one is done. Refuses a plan without a seal (kInternalError).
   [[nodiscard]] Status start(const OperationArgs& args);
@@ -45,13 +54,19 @@ class HostExecutor {
   bool advance();
   [[nodiscard]] bool done() const { return lanes_left_ == 0; }
 
+  // Takes the buffers of an operation that will not be completed back from the peers that read
+  // them; waits for those of this process that are in the middle of a step.
+  void withdraw();
+
   // While not done: the peer whose message or credit is missing at the first blocked lane.
   [[nodiscard]] Rank blocked_on() const { return blocked_on_; }
-  // Set when a message carried another operation's signature, or when a peer's counter made no
-  // sense; advance() fires nothing more.
-  enum class Fault : std::uint8_t { kNone, kSignature, kCorrupt };
+  // Set when a message carried another operation's signature, when a peer's counter made no sense,
+  // or when a peer's memory could not be read; advance() fires nothing more.
+  enum class Fault : std::uint8_t { kNone, kSignature, kCorrupt, kUnreadable };
   [[nodiscard]] Fault fault() const { return fault_; }
   [[nodiscard]] Rank fault_peer() const { return fault_peer_; }
+  // kUnreadable: why; 0: the peer has given up.
+  [[nodiscard]] int fault_errno() const { return fault_errno_; }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] std::uint32_t slices() const { return cut_.slices; }
@@ -71,18 +86,34 @@ class HostExecutor {
   void next_step(const PlanLane& lane, LaneState& state);
   [[nodiscard]] bool ready(const LaneState& state, const PlanStep& step);
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
-  void fire(const PlanStep& step, std::uint32_t slice);
+  bool fire(const PlanStep& step, std::uint32_t slice);
+  [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
   void run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
                  std::uint64_t message_offset, std::uint64_t bytes);
+  bool fire_remote(const PlanStep& step, std::uint32_t slice);
+  void run_chunk_remote(const PlanStep& step, std::uint32_t slice, std::uint32_t k);
+  [[nodiscard]] const void* load_remote(const PlanOperand& operand, std::uint64_t offset,
+                                        std::uint64_t bytes, void* bounce);
+  [[nodiscard]] void* bounce_of(std::uint32_t source) {
+    return bounce_.empty() ? nullptr : &bounce_[source * piece_bytes_ / sizeof(Line)];
+  }
   void complete_messages(const PlanStep& step, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t chunk_bytes(const PlanStep& step, std::uint32_t k,
                                           std::uint32_t slice) const;
+  [[nodiscard]] std::uint64_t offset_of(const PlanOperand& operand, std::uint32_t k,
+                                        std::uint32_t slice) const;
   [[nodiscard]] std::byte* local_address(const PlanOperand& operand, std::uint32_t k,
                                          std::uint32_t slice);
   void raise(Fault fault, Rank peer);
 
   const Plan& plan_;
   std::vector<Connection> sends_, recvs_;
+  DirectAccess direct_;
+  struct Line {
+    alignas(kCacheLineBytes) std::byte bytes[kCacheLineBytes];
+  };
+  std::vector<Line> bounce_;  // a piece of every source that is read by cross-memory attach
+  std::uint64_t piece_bytes_ = 0;
   std::vector<LaneState> states_;
   std::vector<std::byte> scratch_;
   std::vector<const void*> source_pointers_;
@@ -95,6 +126,7 @@ class HostExecutor {
   Rank blocked_on_ = kNoRank;
   Fault fault_ = Fault::kNone;
   Rank fault_peer_ = kNoRank;
+  int fault_errno_ = 0;
   TrafficCounters traffic_;
 };
 

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -54,7 +56,7 @@ Status Operation::start() {
     return {};
   }
   Communicator::CarveUse& use =
-      plan_->plan.options.protocol == Protocol::kFlagged ? c.flagged_use_ : c.arena_use_;
+      plan_->plan.options.protocol == Protocol::kSlots ? c.arena_use_ : c.flagged_use_;
   if (use.carve != plan_->plan.carve) use = {plan_->plan.carve, signature_.operation - 1};
   gate_ = use.barrier;
   gated_ = plan_->gate_passed < gate_;
@@ -118,6 +120,7 @@ void Operation::give_up_by_exception() {
 }
 
 void Operation::give_up() {
+  if (plan_ != nullptr) plan_->executor->withdraw();
   done_ = true;
   if (disturbed()) communicator_.board_->set_state(RankState::kFailed);
 }
@@ -145,6 +148,17 @@ std::optional<Error> Operation::mismatch_with(Rank peer) {
   return std::nullopt;
 }
 
+// Did reading the peer's memory show that its process has ended, and not in order?
+bool Operation::has_died(Rank peer) const {
+  const int error = plan_->executor->fault_errno();
+  if (error != 0 && error != ESRCH)
+    TUTTI_LOG(communicator_.log_, LogLevel::kError, "{}: the buffers of {} cannot be read: {}",
+              signature_.to_string(), describe_rank(communicator_.peers_, peer),
+              std::strerror(error));
+  const RankState state = communicator_.board_->state(peer);
+  return error == ESRCH && state != RankState::kLeaving && state != RankState::kLeft;
+}
+
 Error Operation::fault_error() {
   Communicator& c = communicator_;
   if (plan_ != nullptr && plan_->executor->fault() != HostExecutor::Fault::kNone) {
@@ -157,7 +171,7 @@ Error Operation::fault_error() {
     return c.poison({.code = Code::kRemoteError,
                      .culprit = peer,
                      .reporter = c.rank_,
-                     .kind = Poison::Kind::kFailure,
+                     .kind = has_died(peer) ? Poison::Kind::kDeath : Poison::Kind::kFailure,
                      .mine = signature_});
   }
   // Another rank's word. A poison that is claimed is published within a few stores.

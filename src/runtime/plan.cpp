@@ -18,6 +18,7 @@ namespace {
 // under 5 ms (2 GHz EPYC, Release). Larger schedules run on the family's seal.
 constexpr std::uint64_t kVerifyStepBudget = 2000;
 constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;  // of a slice's bytes
 #ifdef NDEBUG
 constexpr bool kDebugBuild = false;
 #else
@@ -112,7 +113,7 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
     return make_error(
         Code::kInvalidArgument,
         fmt::format("{} slots a connection; at most {}; lower TUTTI_SLOTS", o.slots, kMaxSlots));
-  if (o.protocol == Protocol::kFlagged) {
+  if (o.protocol != Protocol::kSlots) {
     const std::uint64_t pair = std::max<std::uint64_t>(shape.max_per_pair, 1);
     const std::uint64_t cells = kCellsPerPair / (pair * o.slots);
     if (cells == 0)
@@ -120,6 +121,7 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
                         fmt::format("{} needs {} connections a pair of {} slots; the flagged cells "
                                     "of a pair hold {}",
                                     shape.algorithm, shape.max_per_pair, o.slots, kCellsPerPair));
+    if (o.protocol == Protocol::kDirect) return o.slot_bytes == 0 ? kNoLimit : o.slot_bytes;
     o.slot_bytes = cells * kCellBytes;
     return cells * kCellPayloadBytes;
   }
@@ -140,13 +142,14 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
 ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index,
                          std::uint32_t inbox_position) {
   const PlanOptions& o = plan.options;
+  const bool direct = o.protocol == Protocol::kDirect;
   ConnectionSpec spec{.source = std::get<0>(edge),
                       .destination = std::get<1>(edge),
                       .index = index,
-                      .protocol = o.protocol,
+                      .protocol = direct ? Protocol::kFlagged : o.protocol,
                       .slots = o.slots};
-  if (o.protocol == Protocol::kFlagged) {
-    spec.cells_per_slot = static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
+  if (o.protocol != Protocol::kSlots) {
+    spec.cells_per_slot = direct ? 1 : static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
     spec.first_cell = index * o.slots * spec.cells_per_slot;
   } else {
     spec.slot_bytes = o.slot_bytes;
@@ -201,6 +204,38 @@ ConnectionNumbers lay_out_connections(Plan& plan, const Programs& programs,
   return numbers;
 }
 
+// What this executor can run: loads from peers' input and output under kDirect, whose messages
+// carry no data, and no remote operand elsewhere.
+Status check_remotes(const Plan& plan, const RankProgram& program) {
+  const bool direct = plan.options.protocol == Protocol::kDirect;
+  const auto refuse = [&](std::string_view what) {
+    return make_error(Code::kNotSupported,
+                      fmt::format("{} {} under the protocol {}", plan.shape.algorithm, what,
+                                  name_of(plan.options.protocol)));
+  };
+  for (const Lane& lane : program.lanes)
+    for (const Step& step : lane.steps) {
+      for (const Operand& operand : step.destinations) {
+        if (operand.kind == OperandKind::kRemote) return refuse("stores into a peer's memory");
+        if (direct && operand.kind == OperandKind::kSend && operand.span.count() > 0)
+          return refuse("sends data");
+      }
+      for (const Operand& operand : step.sources) {
+        if (operand.kind != OperandKind::kRemote) continue;
+        if (!direct) return refuse("reads a peer's memory");
+        if (operand.buffer == BufferKind::kScratch) return refuse("reads a peer's scratch");
+      }
+    }
+  return {};
+}
+
+std::uint16_t number_of(std::vector<Rank>& remotes, Rank peer) {
+  const auto found = std::ranges::find(remotes, peer);
+  const auto number = static_cast<std::uint16_t>(found - remotes.begin());
+  if (found == remotes.end()) remotes.push_back(peer);
+  return number;
+}
+
 void flatten(Plan& plan, const RankProgram& program, const ConnectionNumbers& numbers) {
   const auto append = [&](const Operand& operand) {
     PlanOperand flat{
@@ -209,6 +244,10 @@ void flatten(Plan& plan, const RankProgram& program, const ConnectionNumbers& nu
       flat.connection = numbers.sends.at({plan.rank, operand.peer, operand.tag});
     if (operand.kind == OperandKind::kRecv)
       flat.connection = numbers.recvs.at({operand.peer, plan.rank, operand.tag});
+    if (operand.kind == OperandKind::kRemote) {
+      flat.connection = number_of(plan.remotes, operand.peer);
+      plan.steps.back().remote = true;
+    }
     plan.operands.push_back(flat);
   };
   for (const Lane& lane : program.lanes) {
@@ -302,6 +341,7 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
   plan.carve = carve_hash(algorithm, problem, options, plan.options.slot_bytes);
   plan.id = plan_id(algorithm, problem, options);
   const RankProgram own = programs.program(rank);
+  TUTTI_TRY(check_remotes(plan, own));
   flatten(plan, own, lay_out_connections(plan, programs, own));
   const std::uint64_t all_steps = plan.steps.size() * static_cast<std::uint64_t>(problem.ranks);
   // Outside the list that the tests prove, nothing runs unproved, whatever the proof costs.

@@ -1,10 +1,11 @@
 // A plan: one rank's share of a schedule, compiled once and run many times.
 //
 // schedule + protocol + replicas + slots + slot capacity, flattened into three arrays (lanes,
-// steps, operands) that the executor walks without allocating. A plan does not depend on the call's
-// count: how many slices a call needs follows from the capacity (slices_for). Where its connections
-// lie in memory (the carve) is computed from the same inputs on both ends, never exchanged. Pure:
-// knows no transport object, no thread, no communicator.
+// steps, operands) that the executor walks without allocating. The protocol is kDirect where the
+// schedule reads peers' memory: its messages are then empty, signals in flagged cells. A plan does
+// not depend on the call's count: how many slices a call needs follows from the capacity
+// (slices_for). Where its connections lie in memory (the carve) is computed from the same inputs on
+// both ends, never exchanged. Pure: knows no transport object, no thread, no communicator.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct PlanOptions {
   Protocol protocol = Protocol::kSlots;
   std::uint32_t replicas = 1;
   std::uint32_t slots = 2;
-  std::uint64_t slot_bytes = 0;   // wanted slot size, header included; kSlots only
+  // kSlots: wanted slot size, header included. kDirect: the most of a chunk in one slice; 0: all.
+  std::uint64_t slot_bytes = 0;
   std::uint64_t arena_bytes = 0;  // inbox arena of every rank; kSlots only
   std::uint32_t min_slices = 1;   // run at least this many slices
   bool always_verify = false;
@@ -36,7 +38,7 @@ enum class Seal : std::uint8_t { kNone, kFamily, kVerified };
 struct PlanOperand {
   OperandKind kind = OperandKind::kLocal;
   BufferKind buffer = BufferKind::kInput;
-  std::uint16_t connection = 0;  // into Plan::sends or Plan::recvs
+  std::uint16_t connection = 0;  // into Plan::sends, Plan::recvs or Plan::remotes
   Rank peer = kNoRank;
   Span span;
 };
@@ -48,6 +50,7 @@ struct PlanStep {
   std::uint16_t sources = 0;
   std::uint16_t waits = 0;
   bool finish = false;
+  bool remote = false;  // some source lies in a peer's memory
 };
 
 struct PlanLane {
@@ -70,6 +73,7 @@ struct Plan {
   std::vector<PlanOperand> operands;
   std::vector<Wait> waits;
   std::vector<ConnectionSpec> sends, recvs;
+  std::vector<Rank> remotes;  // whose memory is read
 
   // The fewest slices with which every message fits. More than kMaxSlices: refuse the call.
   [[nodiscard]] std::uint64_t slices_for(std::uint64_t count, std::size_t element_bytes) const;
@@ -77,7 +81,8 @@ struct Plan {
 
 // Errors: kNotSupported if the family does not cover the problem; kInvalidUsage with the verifier's
 // message if the schedule falls; kInvalidArgument if the options cannot be laid out (the arena or
-// the pair's cells are too small for two slots a connection).
+// the pair's cells are too small for two slots a connection); kNotSupported for remote operands
+// without kDirect, for messages with data under it, and for stores into peers' memory.
 [[nodiscard]] Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
                                         const PlanOptions& options, Rank rank);
 

@@ -29,6 +29,20 @@ TEST(Registry, ParametersMakeVariantsThatStay) {
   EXPECT_EQ(radix3->shape({.ranks = 4}).algorithm, "circulant:radix=3");
 }
 
+TEST(Registry, DirectFormsAreFoundByTheirNameAndHaveRemoteOperands) {
+  ASSERT_FALSE(direct_algorithms().empty());
+  for (const Algorithm* algorithm : direct_algorithms()) {
+    EXPECT_EQ(*find_algorithm(algorithm->name), algorithm);
+    EXPECT_LE(algorithm->summary.size(), 100U);
+    std::uint64_t remotes = 0;
+    for (const Lane& lane : algorithm->program({.ranks = 3}, 0).lanes)
+      for (const Step& step : lane.steps)
+        for (const Operand& operand : step.sources)
+          if (operand.kind == OperandKind::kRemote) ++remotes;
+    EXPECT_GT(remotes, 0U) << algorithm->name;
+  }
+}
+
 TEST(Registry, BadParametersGetOneClearLine) {
   const auto message = [](std::string_view name) {
     const auto found = find_algorithm(name);
@@ -40,6 +54,8 @@ TEST(Registry, BadParametersGetOneClearLine) {
     EXPECT_NE(message(name).find("it takes radix=2..64"), std::string::npos) << message(name);
   for (const char* name : {"circulant:", "circulant:radix", "circulant:radix=", "circulant:=3"})
     EXPECT_NE(message(name).find("no key=value"), std::string::npos) << message(name);
+  for (const char* name : {"two_shot:access=local", "two_shot:reach=remote"})
+    EXPECT_NE(message(name).find("it takes access=messages|remote"), std::string::npos);
   for (const char* name : {"hierarchical:form=star", "hierarchical:size=4"})
     EXPECT_NE(message(name).find("it takes form="), std::string::npos) << message(name);
   for (const char* name :

@@ -61,6 +61,7 @@ TEST(Config, ReadsEveryKindOfValue) {
                                       {"TUTTI_DEBUG_FILE", "/tmp/%h.%p.log"},
                                       {"TUTTI_ISA", "avx2"},
                                       {"TUTTI_SPIN", "0"},
+                                      {"TUTTI_CMA", "off"},
                                       {"TUTTI_NT_BYTES", "1G"}});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->algo, "ring");
@@ -73,6 +74,7 @@ TEST(Config, ReadsEveryKindOfValue) {
   EXPECT_EQ(config->log_level, LogLevel::kTrace);
   EXPECT_EQ(config->log_file, "/tmp/%h.%p.log");
   EXPECT_EQ(config->isa, IsaChoice::kAvx2);
+  EXPECT_EQ(config->cma, CmaChoice::kOff);
   EXPECT_EQ(config->spin, 0u);
   EXPECT_EQ(config->nt_bytes, std::uint64_t{1} << 30);
 }

@@ -72,5 +72,31 @@ TEST(Choice, PicksTheCheapestAndObeysForce) {
   EXPECT_EQ(contenders(settings, 8, five).error().code, Code::kNotSupported);
 }
 
+TEST(Choice, DirectPlansNeedMemoryWithinReach) {
+  Settings settings = *make_settings({}, 2, 2);
+  const Algorithm* const remote = *forced_algorithm("two_shot:access=remote");
+  const auto tries_remote = [&] {
+    const auto all = *contenders(settings, 2, nullptr);
+    return std::ranges::find(all, remote, &Contender::algorithm) != all.end();
+  };
+  EXPECT_FALSE(tries_remote());
+  settings.direct = {.refused = 0, .error = EPERM, .rank = 1};
+  EXPECT_THAT(contenders(settings, 2, remote).error().message,
+              HasSubstr("rank 1 may not read the memory of rank 0: Operation not permitted"));
+  settings.direct.error = 0;
+  EXPECT_THAT(contenders(settings, 2, remote).error().message,
+              HasSubstr("rank 1 has TUTTI_CMA=off"));
+  for (const PeerAccess access : {PeerAccess::kAttach, PeerAccess::kMapped}) {
+    settings.direct.access = access;
+    EXPECT_TRUE(tries_remote());
+    const auto candidates = rank_candidates(settings, *contenders(settings, 2, remote), 1 << 20);
+    ASSERT_FALSE(candidates.empty());
+    for (const Candidate& c : candidates) EXPECT_EQ(c.options.protocol, Protocol::kDirect);
+    // Signals alone cost more than a small message.
+    const auto small = rank_candidates(settings, *contenders(settings, 2, nullptr), 8);
+    EXPECT_NE(small.front().options.protocol, Protocol::kDirect);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test

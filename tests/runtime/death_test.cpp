@@ -163,6 +163,9 @@ TEST(Death, BeforeTheFirstOperation) {
 
 TEST(Death, InTheMiddleOfATree) { die_within_an_operation(5, "tree"); }
 TEST(Death, InTheMiddleOfARing) { die_within_an_operation(5, "ring"); }
+TEST(Death, InTheMiddleOfADirectOperation) {
+  for (const int ranks : {2, 5}) die_within_an_operation(ranks, "two_shot:access=remote");
+}
 
 // Ranks 2 * process and 2 * process + 1, joined and driven by the process's one thread.
 struct TwoRanks {

@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "TUTTI_REPLICAS=8 TUTTI_PROTO=slots", "TUTTI_SLOTS=3", "TUTTI_SLOTS=64",
                     "TUTTI_SLOT_BYTES=1000 TUTTI_PROTO=slots", "TUTTI_SLICES=7",
                     "TUTTI_ARENA_BYTES=64K TUTTI_PROTO=slots", "TUTTI_ALGO=tree TUTTI_REPLICAS=2",
-                    "TUTTI_ISA=scalar", "TUTTI_SPIN=0", "TUTTI_NT_BYTES=1"));
+                    "TUTTI_ISA=scalar", "TUTTI_SPIN=0", "TUTTI_NT_BYTES=1", "TUTTI_CMA=off"));
 
 TEST(ForcedChild, DISABLED_AllReduces) {
   constexpr int kRanks = 3;

@@ -1,5 +1,6 @@
 // The host executor against exact data, for every algorithm, rank count, protocol and replication,
-// under random interleavings of the ranks; traffic against the schedule's own counts.
+// under random interleavings of the ranks; traffic against the schedule's own counts; peers that
+// give up while others read their memory.
 #include "runtime/host_executor.hpp"
 
 #include <gmock/gmock.h>
@@ -21,12 +22,17 @@ struct Case {
   Protocol protocol;
   std::uint32_t replicas;
   std::uint32_t slots;
+  PeerAccess access = PeerAccess::kMapped;
 };
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
-  return std::string(c.algorithm->name) + "_p" + std::to_string(c.ranks) + "_" +
-         name_of(c.protocol) + "_w" + std::to_string(c.replicas) + "_s" + std::to_string(c.slots);
+  std::string name(c.algorithm->name);
+  std::ranges::replace_if(
+      name, [](char letter) { return letter == ':' || letter == '='; }, '_');
+  if (c.protocol == Protocol::kDirect) name += std::string("_") + name_of(c.access);
+  return name + "_p" + std::to_string(c.ranks) + "_" + name_of(c.protocol) + "_w" +
+         std::to_string(c.replicas) + "_s" + std::to_string(c.slots);
 }
 
 std::vector<Case> all_cases() {
@@ -37,6 +43,11 @@ std::vector<Case> all_cases() {
            {std::tuple{Protocol::kFlagged, 1u, 2u}, std::tuple{Protocol::kSlots, 1u, 2u},
             std::tuple{Protocol::kSlots, 2u, 2u}, std::tuple{Protocol::kSlots, 3u, 4u}})
         cases.push_back({algorithm, ranks, protocol, replicas, slots});
+  for (const Algorithm* algorithm : direct_algorithms())
+    for (const std::int32_t ranks : {1, 2, 3, 4, 5, 8, 16})
+      for (const PeerAccess access : {PeerAccess::kMapped, PeerAccess::kAttach})
+        for (const std::uint32_t replicas : {1u, 2u})
+          cases.push_back({algorithm, ranks, Protocol::kDirect, replicas, 2, access});
   return cases;
 }
 
@@ -44,7 +55,7 @@ class ExecutorTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const Case& c = GetParam();
-    fabric_ = std::make_unique<LocalFabric>(c.ranks, kArenaBytes);
+    fabric_ = std::make_unique<LocalFabric>(c.ranks, kArenaBytes, c.access);
     for (Rank r = 0; r < c.ranks; ++r) {
       auto plan = compile_plan(*c.algorithm, {.ranks = c.ranks},
                                {.protocol = c.protocol,
@@ -107,7 +118,12 @@ class ExecutorTest : public testing::TestWithParam<Case> {
 
 TEST_P(ExecutorTest, SumsExactlyInAnyInterleaving) {
   std::uint64_t operation = 0;
-  for (const std::uint64_t count : {1ul, 2ul, 5ul, 63ul, 124ul, 125ul, 1000ul, 10'007ul}) {
+  // Direct plans read pieces of some 10,000 elements; the last counts lie around their borders.
+  std::vector<std::uint64_t> counts{1, 2, 5, 63, 124, 125, 1000, 10'007};
+  if (GetParam().protocol == Protocol::kDirect)
+    for (const std::uint64_t count : {16'383ul, 32'768ul, 32'769ul, 100'003ul})
+      counts.push_back(count);
+  for (const std::uint64_t count : counts) {
     run(++operation, count, false);
     run(++operation, count, true);
     if (HasFatalFailure()) FAIL() << "count " << count << ", seed 20261120";
@@ -121,16 +137,21 @@ TEST_P(ExecutorTest, SendsWhatTheScheduleSays) {
   ASSERT_TRUE(schedule);
   const std::uint64_t count = std::lcm(std::uint64_t{16} * schedule->shape.chunks, 16ul) * 10;
   const std::uint64_t chunk_bytes = count * 4 / schedule->shape.chunks;
-  std::vector<std::uint64_t> before;
-  for (auto& executor : executors_) before.push_back(executor->traffic().payload_bytes);
+  std::vector<TrafficCounters> before;
+  for (auto& executor : executors_) before.push_back(executor->traffic());
   run(2, count, false);
   for (std::size_t r = 0; r < executors_.size(); ++r) {
-    std::uint64_t chunks = 0;
+    std::uint64_t chunks = 0, remote_chunks = 0;
     for (const Lane& lane : schedule->ranks[r].lanes)
-      for (const Step& step : lane.steps)
+      for (const Step& step : lane.steps) {
         for (const Operand& operand : step.destinations)
           if (operand.kind == OperandKind::kSend) chunks += operand.span.count();
-    EXPECT_EQ(executors_[r]->traffic().payload_bytes - before[r], chunks * chunk_bytes);
+        for (const Operand& operand : step.sources)
+          if (operand.kind == OperandKind::kRemote) remote_chunks += operand.span.count();
+      }
+    const TrafficCounters& now = executors_[r]->traffic();
+    EXPECT_EQ(now.payload_bytes - before[r].payload_bytes, chunks * chunk_bytes);
+    EXPECT_EQ(now.read_bytes - before[r].read_bytes, remote_chunks * chunk_bytes);
   }
 }
 
@@ -207,6 +228,61 @@ TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
   EXPECT_EQ(first->fault_peer(), 1);
   EXPECT_EQ(second->fault_peer(), 0);
   EXPECT_FALSE(first->done());
+}
+
+// Two ranks of a direct plan over `access`; rank 1 gives up once both have begun.
+void give_up_in_the_middle(PeerAccess access) {
+  LocalFabric fabric(2, kArenaBytes, access);
+  std::vector<Plan> plans;
+  for (Rank r = 0; r < 2; ++r)
+    plans.push_back(*compile_plan(**find_algorithm("two_shot:access=remote"), {.ranks = 2},
+                                  {.protocol = Protocol::kDirect}, r));
+  auto first = fabric.bind(plans[0]), second = fabric.bind(plans[1]);
+  std::vector<float> in(1000, 1), out(1000);
+  const OperationArgs args{.input = in.data(),
+                           .output = out.data(),
+                           .count = in.size(),
+                           .kernel = reduce_copy_kernel(DataType::kFloat32, ReduceOp::kSum),
+                           .operation = 1};
+  ASSERT_TRUE(first->start(args));
+  ASSERT_TRUE(second->start(args));
+  second->advance();  // has told that its input is there
+  second->withdraw();
+  first->advance();
+  EXPECT_EQ(first->fault(), HostExecutor::Fault::kUnreadable);
+  EXPECT_EQ(first->fault_peer(), 1);
+  EXPECT_EQ(first->fault_errno(), 0);
+  EXPECT_FALSE(first->done());
+}
+
+TEST(ExecutorFaults, APeerThatGivesUpIsNotReadByLoads) {
+  give_up_in_the_middle(PeerAccess::kMapped);
+}
+TEST(ExecutorFaults, APeerThatGivesUpIsNotReadByAttach) {
+  give_up_in_the_middle(PeerAccess::kAttach);
+}
+
+TEST(ExecutorFaults, MemoryThatIsNotThereIsNamed) {
+  LocalFabric fabric(2, kArenaBytes, PeerAccess::kAttach);
+  std::vector<Plan> plans;
+  for (Rank r = 0; r < 2; ++r)
+    plans.push_back(*compile_plan(**find_algorithm("two_shot:access=remote"), {.ranks = 2},
+                                  {.protocol = Protocol::kDirect}, r));
+  auto first = fabric.bind(plans[0]), second = fabric.bind(plans[1]);
+  std::vector<float> in(1000, 1), out(1000);
+  OperationArgs args{.input = in.data(),
+                     .output = out.data(),
+                     .count = in.size(),
+                     .kernel = reduce_copy_kernel(DataType::kFloat32, ReduceOp::kSum),
+                     .operation = 1};
+  ASSERT_TRUE(first->start(args));
+  args.input = reinterpret_cast<const void*>(std::uintptr_t{64});  // on the page that nobody has
+  ASSERT_TRUE(second->start(args));
+  second->advance();
+  first->advance();
+  EXPECT_EQ(first->fault(), HostExecutor::Fault::kUnreadable);
+  EXPECT_EQ(first->fault_peer(), 1);
+  EXPECT_EQ(first->fault_errno(), EFAULT);
 }
 
 TEST(ExecutorFaults, RefusesAPlanWithoutSeal) {

@@ -1,6 +1,9 @@
 // Connections in plain memory of one process: real connection words, cells and arenas, without a
-// transport. Lets the executor run all ranks of a job in one thread, in any interleaving.
+// transport. Lets the executor run all ranks of a job in one thread, in any interleaving. Peers'
+// buffers are read by plain loads, or by cross-memory attach to this very process.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstdint>
 #include <map>
@@ -8,16 +11,23 @@
 #include <tuple>
 #include <vector>
 
+#include "base/host.hpp"
 #include "runtime/host_executor.hpp"
 
 namespace tutti::test {
 
 class LocalFabric {
  public:
-  LocalFabric(std::int32_t ranks, std::uint64_t arena_bytes)
-      : ranks_(ranks), pairs_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
-    for (std::int32_t r = 0; r < ranks; ++r)
+  LocalFabric(std::int32_t ranks, std::uint64_t arena_bytes,
+              PeerAccess access = PeerAccess::kMapped)
+      : ranks_(ranks),
+        access_(access),
+        pairs_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
+    for (std::int32_t r = 0; r < ranks; ++r) {
       arenas_.push_back(std::make_unique<Line[]>(arena_bytes / sizeof(Line) + 1));
+      shared_.push_back(std::make_unique<CallRecord>());
+      lent_.push_back(std::make_unique<LentMemory>(JobKey{}, r, shared_.back().get()));
+    }
   }
 
   Connection open(const ConnectionSpec& spec, bool sender) {
@@ -42,7 +52,21 @@ class LocalFabric {
     std::vector<Connection> sends, recvs;
     for (const ConnectionSpec& spec : plan.sends) sends.push_back(open(spec, true));
     for (const ConnectionSpec& spec : plan.recvs) recvs.push_back(open(spec, false));
-    return std::make_unique<HostExecutor>(plan, std::move(sends), std::move(recvs));
+    DirectAccess direct{.own = lent_[static_cast<std::size_t>(plan.rank)].get(), .peers = {}};
+    for (const Rank peer : plan.remotes) direct.peers.push_back(memory_of(peer));
+    return std::make_unique<HostExecutor>(plan, std::move(sends), std::move(recvs),
+                                          std::move(direct));
+  }
+
+  PeerMemory memory_of(Rank peer) {
+    const auto r = static_cast<std::size_t>(peer);
+    if (access_ == PeerAccess::kMapped) return PeerMemory(lent_[r]->local());
+    return PeerMemory({.rank = peer,
+                       .pid = ::getpid(),
+                       .process_token = process_token(),
+                       .token_address = process_token_address(),
+                       .host = {}},
+                      shared_[r].get());
   }
 
  private:
@@ -54,8 +78,11 @@ class LocalFabric {
     Cell cells[kCellsPerPair] = {};
   };
   std::int32_t ranks_;
+  PeerAccess access_;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::unique_ptr<Line[]>> arenas_;
+  std::vector<std::unique_ptr<CallRecord>> shared_;
+  std::vector<std::unique_ptr<LentMemory>> lent_;
   std::map<std::tuple<Rank, Rank, std::uint32_t, bool>, ConnectionState> states_;
 };
 

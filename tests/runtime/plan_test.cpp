@@ -105,6 +105,32 @@ TEST(Plan, RefusesWhatDoesNotFit) {
   EXPECT_EQ(collective.error().code, Code::kNotSupported);
 }
 
+TEST(Plan, RemoteOperandsAndTheDirectProtocolBelongTogether) {
+  const Algorithm& remote = **find_algorithm("two_shot:access=remote");
+  const auto message = [](const Algorithm& algorithm, Protocol protocol) {
+    const auto plan =
+        compile_plan(algorithm, {.ranks = 3},
+                     {.protocol = protocol, .slot_bytes = 4096, .arena_bytes = 1 << 20}, 1);
+    return plan ? "accepted" : plan.error().message;
+  };
+  EXPECT_EQ(message(remote, Protocol::kDirect), "accepted");
+  EXPECT_THAT(message(remote, Protocol::kSlots), HasSubstr("reads a peer's memory"));
+  EXPECT_THAT(message(remote, Protocol::kFlagged), HasSubstr("reads a peer's memory"));
+  EXPECT_THAT(message(**find_algorithm("ring"), Protocol::kDirect), HasSubstr("sends data"));
+}
+
+TEST(Plan, ADirectPlanSaysWhoseMemoryItReadsAndCutsOnlyWhatItIsTold) {
+  const Algorithm& remote = **find_algorithm("two_shot:access=remote");
+  PlanOptions options{.protocol = Protocol::kDirect};
+  const Plan whole = *compile_plan(remote, {.ranks = 4}, options, 2);
+  EXPECT_THAT(whole.remotes, testing::UnorderedElementsAre(0, 1, 3));
+  EXPECT_EQ(whole.slices_for(std::uint64_t{1} << 40, 8), 1u);
+  for (const ConnectionSpec& spec : whole.sends) EXPECT_EQ(spec.protocol, Protocol::kFlagged);
+  options.slot_bytes = 1 << 20;
+  const Plan sliced = *compile_plan(remote, {.ranks = 4}, options, 2);
+  EXPECT_EQ(sliced.slices_for(std::uint64_t{4} << 20, 8), 8u);
+}
+
 TEST(Plan, SmallSchedulesAreProvedWhenCompiled) {
   const Plan plan = *compile_plan(**find_algorithm("ring"), {.ranks = 4},
                                   {.slot_bytes = 4096, .arena_bytes = 1 << 20}, 1);

@@ -147,6 +147,11 @@ class SharedBoard final : public Board {
     return plus_one >= 1 && plus_one <= ranks_ ? plus_one - 1 : kNoRank;
   }
 
+  [[nodiscard]] CallRecord* call_record(Rank rank) override {
+    RankBlock* const block = block_of(rank);
+    return block == nullptr ? nullptr : &block->call;
+  }
+
   [[nodiscard]] bool poisoned() const override {
     return memory_->poison().word.load(std::memory_order_relaxed) != 0;
   }
@@ -157,7 +162,7 @@ class SharedBoard final : public Board {
  private:
   static constexpr std::int32_t kNotHere = -1;
 
-  [[nodiscard]] const RankBlock* block_of(Rank rank) const {
+  [[nodiscard]] RankBlock* block_of(Rank rank) const {
     if (rank < 0 || rank >= ranks_) return nullptr;
     const std::int32_t index = index_[static_cast<std::size_t>(rank)];
     return index == kNotHere ? nullptr : &memory_->block(static_cast<std::size_t>(index));

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/call_record.hpp"
 #include "runtime/control/control_plane.hpp"
 
 namespace tutti {
@@ -76,6 +77,9 @@ class Board {
       Rank rank, std::uint64_t operation) const = 0;
   [[nodiscard]] virtual std::uint64_t last_entered(Rank rank) const = 0;
   [[nodiscard]] virtual Rank waits_for(Rank rank) const = 0;
+  // Where `rank` tells other processes of its buffers; null: not on this host. Written by its
+  // owner.
+  [[nodiscard]] virtual CallRecord* call_record(Rank rank) = 0;
   // One relaxed load: is there poison? Polled by every wait.
   [[nodiscard]] virtual bool poisoned() const = 0;
   // First writer wins; returns false if another was there first. Any thread.

@@ -13,6 +13,7 @@
 
 #include "base/fd.hpp"
 #include "base/result.hpp"
+#include "runtime/call_record.hpp"
 #include "runtime/control/board.hpp"
 
 namespace tutti::control {
@@ -44,6 +45,7 @@ struct alignas(kCacheLineBytes) PoisonDetail {
 
 struct RankBlock {
   RankLine line;
+  CallRecord call;
   PoisonDetail detail;
   std::array<SignatureRecord, kRememberedOperations> ring;
 };
@@ -51,7 +53,7 @@ struct RankBlock {
 static_assert(sizeof(PoisonLine) == kCacheLineBytes && sizeof(RankLine) == kCacheLineBytes);
 static_assert(sizeof(SignatureRecord) == kCacheLineBytes &&
               sizeof(PoisonDetail) == kCacheLineBytes);
-static_assert(sizeof(RankBlock) == (kRememberedOperations + 2) * kCacheLineBytes);
+static_assert(sizeof(RankBlock) == (kRememberedOperations + 3) * kCacheLineBytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 

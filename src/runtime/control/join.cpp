@@ -24,6 +24,7 @@ class SoloPlane final : public ControlPlane {
                       .pid = ::getpid(),
                       .uid = ::geteuid(),
                       .process_token = process_token(),
+                      .token_address = process_token_address(),
                       .host_id = host_identity(options.host_id_text),
                       .host = host_name().substr(0, kMaxHostBytes)});
   }

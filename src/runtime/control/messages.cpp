@@ -59,7 +59,8 @@ Error decode_error(Reader& reader, std::int32_t ranks) {
 std::vector<std::byte> encode_member(const Member& member) {
   Writer writer;
   writer.number(member.info.rank).number(member.info.pid).number(member.info.uid);
-  writer.number(member.info.process_token).number(member.info.host_id);
+  writer.number(member.info.process_token).number(member.info.token_address);
+  writer.number(member.info.host_id);
   writer.number(member.start_ticks).number(member.pid_namespace);
   writer.padded_text(member.info.host, kMaxHostBytes);
   writer.padded_text(member.address, kMaxAddressBytes);
@@ -73,6 +74,7 @@ std::optional<Member> decode_member(std::span<const std::byte> bytes, Rank rank)
   member.info.pid = reader.number<std::int32_t>();
   member.info.uid = reader.number<std::uint32_t>();
   member.info.process_token = reader.number<std::uint64_t>();
+  member.info.token_address = reader.number<std::uint64_t>();
   member.info.host_id = reader.number<std::uint64_t>();
   member.start_ticks = reader.number<std::uint64_t>();
   member.pid_namespace = reader.number<std::uint64_t>();

@@ -68,7 +68,7 @@ struct Member {
 };
 inline constexpr std::size_t kMaxHostBytes = 64;
 inline constexpr std::size_t kMemberBytes =
-    4 + 4 + 4 + 8 + 8 + 8 + 8 + (2 + kMaxHostBytes) + (2 + kMaxAddressBytes);
+    4 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + (2 + kMaxHostBytes) + (2 + kMaxAddressBytes);
 
 [[nodiscard]] std::vector<std::byte> encode_member(const Member& member);
 // nullopt: malformed, or not of rank `rank`.

@@ -46,6 +46,7 @@ Status Plane::meet(const std::string& root_address, const JoinOptions& options) 
                         .pid = ::getpid(),
                         .uid = ::geteuid(),
                         .process_token = process_token(),
+                        .token_address = process_token_address(),
                         .host_id = host_identity(options.host_id_text),
                         .host = host_name().substr(0, kMaxHostBytes)};
   self_.address = service_->address();

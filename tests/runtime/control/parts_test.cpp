@@ -68,8 +68,13 @@ TEST(Messages, RandomBytesAreNeverTakenForMembersOfRangeOutside) {
 
 TEST(Messages, AMemberTravelsInAFixedSize) {
   Member member;
-  member.info = {
-      .rank = 3, .pid = 77, .uid = 1000, .process_token = 5, .host_id = 6, .host = "a\nname"};
+  member.info = {.rank = 3,
+                 .pid = 77,
+                 .uid = 1000,
+                 .process_token = 5,
+                 .token_address = 9,
+                 .host_id = 6,
+                 .host = "a\nname"};
   member.address = "unix:@x";
   member.start_ticks = 8;
   member.pid_namespace = 9;

@@ -1,0 +1,86 @@
+// Peer memory: how an executor reads its peers' buffers (remote operands), and lends its own.
+//
+// Ranks of one process read each other by plain loads; other processes of the host by cross-memory
+// attach (process_vm_readv), where the kernel checks every address. Both are safe against a peer
+// that gives up in the middle and hands its buffers back to the program: it withdraws its call
+// record first, plain loads hold it up until they are over, and what was read by cross-memory
+// attach counts only if the record still stands afterwards.
+// One thread at a time per object. Knows no plan, transport or board.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/call_record.hpp"
+#include "transports/control.hpp"
+
+namespace tutti {
+
+// By what all pairs of a job can read each other; the worst of them decides.
+enum class PeerAccess : std::uint8_t { kNone, kAttach, kMapped };
+[[nodiscard]] const char* name_of(PeerAccess access);
+
+// What names a job in this process: its session id.
+using JobKey = std::array<std::byte, 16>;
+
+// This rank's side.
+class LentMemory {
+ public:
+  LentMemory() = default;
+  // `shared` (may be null) is read by other processes, the other copy by ranks of this one, who
+  // find it by (job, rank).
+  LentMemory(const JobKey& job, Rank rank, CallRecord* shared);
+
+  // The buffers of `operation`. Before its first message; all of the one before must be over.
+  void publish(std::uint64_t operation, const void* input, const void* output);
+  // From its return on nobody reads the buffers, or believes what it read. Waits for ranks of this
+  // process that are just reading: bounded by one step of theirs.
+  void withdraw();
+
+  [[nodiscard]] const std::shared_ptr<CallRecord>& local() const { return local_; }
+
+ private:
+  CallRecord* shared_ = nullptr;
+  std::shared_ptr<CallRecord> local_;
+};
+
+// Another rank's side. Any number of copies.
+class PeerMemory {
+ public:
+  // A rank of this process.
+  explicit PeerMemory(std::shared_ptr<CallRecord> local)
+      : record_(local.get()), keep_(std::move(local)) {}
+  // A rank of another process of this host; `shared` must outlive the object.
+  PeerMemory(const PeerInfo& peer, CallRecord* shared);
+
+  // Begins to read the peer's call `operation`; false: it has been withdrawn. leave() in either
+  // case; false: withdrawn in between, so what was read is worth nothing.
+  [[nodiscard]] bool enter(std::uint64_t operation);
+  [[nodiscard]] bool leave();
+
+  // Between enter() and leave().
+  [[nodiscard]] std::uint64_t input() const { return input_; }
+  [[nodiscard]] std::uint64_t output() const { return output_; }
+  [[nodiscard]] bool mapped() const { return keep_ != nullptr; }
+  // Where not mapped: copies. 0 or errno; ESRCH if that process is no more.
+  [[nodiscard]] int read(std::uint64_t address, void* into, std::uint64_t bytes) const;
+  // Where not mapped: may this process read that one? 0 or errno.
+  [[nodiscard]] int probe() const {
+    std::uint64_t word = 0;
+    return read(token_address_, &word, sizeof word);
+  }
+
+ private:
+  CallRecord* record_;
+  std::shared_ptr<CallRecord> keep_;  // null: another process
+  std::int32_t pid_ = 0;
+  std::uint64_t token_ = 0, token_address_ = 0;
+  std::uint64_t operation_ = 0, input_ = 0, output_ = 0;
+};
+
+// The private record of a rank of this process, or null.
+[[nodiscard]] std::shared_ptr<CallRecord> find_call_record(const JobKey& job, Rank rank);
+
+}  // namespace tutti
