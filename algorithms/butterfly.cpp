@@ -17,9 +17,10 @@
 //   time                    log2 p (alpha + n beta + n gamma)
 //
 // Wins for small data on more ranks than one_shot serves well; loses once bytes count. A number of
-// ranks that is no power of two is folded (fold.hpp): two messages more in a row. Both ranks of a
-// pair reduce the lower one's value with the higher one's, so all end with the same bits, and the
-// sum is in rank order.
+// ranks that is no power of two is folded (fold.hpp): one message more in a row, or two if there
+// are more ranks than 3/4 of the next power of two. (With fewer, no value that came in by folding
+// crosses all rounds on its way to a rank that sits out.) Both ranks of a pair reduce the lower
+// one's value with the higher one's, so all end with the same bits, and the sum is in rank order.
 #include "algorithms/families.hpp"
 #include "algorithms/fold.hpp"
 #include "schedule/builder.hpp"

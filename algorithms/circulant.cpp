@@ -14,7 +14,7 @@
 //      3   2   r+2           R[2]           R[0..1]
 //      2   1   r+1           R[1]           R[0], complete
 //
-//   messages in a row       2 ceil(log_k p), k-1 at once
+//   messages in a row       2 ceil(log_k p), at most k-1 at once
 //   bytes sent by a rank    2(p-1)/p * n, the least there is
 //   reduced by a rank       (p-1)/p * n, the least as well
 //   time                    2 ceil(log_k p) (alpha + (k-2) o) + 2(p-1)/p n beta + (p-1)/p n gamma

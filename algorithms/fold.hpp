@@ -2,8 +2,8 @@
 //
 // Of p = q + e ranks, q the largest power of two, the first 2e pair up. The odd one of each pair
 // gives its contribution to the even one, sits out, and gets the result at the end. The others are
-// numbered 0..q-1 in rank order. (Thakur, Rabenseifner, Gropp 2005, section 4.) Costs two messages
-// of n more in a row.
+// numbered 0..q-1 in rank order. (Thakur, Rabenseifner, Gropp 2005, section 4.) Costs at most two
+// messages of n more in a row.
 #pragma once
 
 #include <bit>

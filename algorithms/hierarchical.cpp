@@ -6,13 +6,12 @@
 //
 // What is inside a group is near, what is between groups far. Two forms:
 //
-//   leader    Each group reduces to its first rank, the first ranks all-reduce among each other,
-//   and
-//             each group broadcasts. Least messages between groups: one pair of ranks talks for
-//             all.
+//   leader    Each group reduces to its first rank, the first ranks all-reduce, each group
+//             broadcasts. Least messages between groups: one pair of ranks talks for all.
+//
 //   rails     Each group reduce-scatters, so that its rank i holds part i of the group's sum; all
 //             ranks i of the groups all-reduce that part, all parts at the same time, each on a
-//             rail of its own; each group all-gathers. All network adapters of a host carry data.
+//             rail of its own; each group all-gathers. All adapters of a host carry data.
 //
 // Groups may differ in size. There are as many rails as the largest group has ranks; in a smaller
 // group a rank serves several. For groups 3+2, rails 0..2 are served by
@@ -23,10 +22,14 @@
 // The parts run on lanes of their own: while one slice is between the groups, the next is reduced
 // inside them, and the one before is spread. So the time grows with depth + slices.
 //
-//   p ranks in groups of s, g = p/s, n bytes; inner reduce-scatter + all-gather, outer all-reduce:
-//   messages in a row        leader: reduce(s) + outer(g) + broadcast(s); rails: inner(s) +
-//   outer(g) bytes a rank sends       rails: 2(s-1)/s n inside, outer's part of n/s between bytes a
-//   group sends      outer's part of n, either form: 2(g-1)/g n where outer sends the least
+// For p ranks in g groups of s, n bytes; `outer` is the all-reduce between groups:
+//
+//   messages in a row, leader    reduce(s) + outer(g) + broadcast(s)
+//   messages in a row, rails     reduce_scatter(s) + outer(g) + all_gather(s)
+//   bytes sent by a rank, rails  2(s-1)/s n inside, and what outer sends of n/s between
+//   bytes sent by a group        to others what outer sends of n, in either form: 2(g-1)/g n
+//                                where outer sends the least
+//   reduced by a rank, rails     (s-1)/s n, and what outer reduces of n/s
 //
 // Wins where links between groups are slower than those inside. Names: hierarchical:form=rails|
 // leader:inner=A:outer=B:groups=4+4+1 (or 2x4: two groups of four). Without groups: equal ones of

@@ -1,6 +1,8 @@
 // Counted off a schedule: what the formulas of the families are compared with.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "schedule/schedule.hpp"
+#include "schedule/verifier.hpp"
 
 namespace tutti::counts {
 
@@ -33,6 +36,37 @@ inline RankCounts of(const RankProgram& program) {
         }
     }
   return counts;
+}
+
+struct SentMessage {
+  Rank to = 0;
+  Span span;
+  bool operator==(const SentMessage&) const = default;
+};
+
+// In the order of the program.
+inline std::vector<SentMessage> sent_by(const RankProgram& program) {
+  std::vector<SentMessage> sent;
+  for (const Lane& lane : program.lanes)
+    for (const Step& step : lane.steps)
+      for (const Operand& operand : step.destinations)
+        if (operand.kind == OperandKind::kSend) sent.push_back({operand.peer, operand.span});
+  return sent;
+}
+
+// What the verifier says of a schedule that it must prove: messages in a row, order of the sum.
+inline Proof proof_of(const Schedule& schedule) {
+  const Result<Proof> proof = verify(schedule);
+  EXPECT_TRUE(proof) << schedule.shape.algorithm << ", " << schedule.shape.ranks
+                     << " ranks: " << proof.error().message;
+  return proof.value_or(Proof{});
+}
+
+// ceil(log_radix p).
+inline std::uint32_t ceil_log(std::uint64_t p, std::uint64_t radix) {
+  std::uint32_t rounds = 0;
+  for (std::uint64_t reached = 1; reached < p; reached *= radix) ++rounds;
+  return rounds;
 }
 
 // Sender, receiver, tag.

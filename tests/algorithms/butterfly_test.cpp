@@ -1,0 +1,71 @@
+// The butterfly's formulas, and what folding adds to them.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "algorithms/fold.hpp"
+#include "counts.hpp"
+#include "samples.hpp"
+
+namespace tutti {
+namespace {
+
+TEST(Butterfly, CountsAreThoseOfTheFormula) {
+  for (std::uint32_t rounds = 1; rounds <= 7; ++rounds) {
+    const std::uint32_t p = 1U << rounds;
+    SCOPED_TRACE(p);
+    const Schedule schedule = samples::built("butterfly", static_cast<std::int32_t>(p));
+    ASSERT_EQ(schedule.shape.chunks, 1U);
+    for (const RankProgram& program : schedule.ranks) {
+      const counts::RankCounts counts = counts::of(program);
+      EXPECT_EQ(counts.messages, rounds);
+      EXPECT_EQ(counts.sent_chunks, rounds);
+      EXPECT_EQ(counts.reduced_chunks, rounds);
+      EXPECT_EQ(counts.finished_chunks, 1U);
+    }
+    EXPECT_EQ(counts::proof_of(schedule).depth, rounds);
+  }
+}
+
+TEST(Butterfly, FoldingCostsWhatThePageSays) {
+  for (std::int32_t p = 3; p <= 130; ++p) {
+    const Fold fold{p};
+    const auto rounds = static_cast<std::uint64_t>(fold.rounds());
+    if (fold.excess() == 0) continue;
+    SCOPED_TRACE(p);
+    const Schedule schedule = samples::built("butterfly", p);
+    for (Rank rank = 0; rank < p; ++rank) {
+      const counts::RankCounts counts = counts::of(schedule.ranks[static_cast<std::size_t>(rank)]);
+      const std::uint64_t more = fold.is_paired(rank) ? 1 : 0;
+      const bool out = fold.sits_out(rank);
+      EXPECT_EQ(counts.messages, out ? 1 : rounds + more);
+      EXPECT_EQ(counts.reduced_chunks, out ? 0 : rounds + more);
+      EXPECT_EQ(counts.finished_chunks, out ? 0U : 1U);
+    }
+    const std::int32_t more = 2 * fold.excess() > fold.size() ? 2 : 1;
+    EXPECT_EQ(counts::proof_of(schedule).depth, rounds + static_cast<std::uint64_t>(more));
+  }
+}
+
+TEST(Butterfly, SumsInRankOrderAndAlikeEverywhere) {
+  for (std::int32_t p = 2; p <= 33; ++p) {
+    const Proof proof = counts::proof_of(samples::built("butterfly", p));
+    EXPECT_TRUE(proof.in_rank_order) << p;
+    EXPECT_TRUE(proof.canonical) << p;
+  }
+}
+
+// The table in butterfly.cpp.
+TEST(Butterfly, PartnersAreThoseOfThePage) {
+  const Schedule schedule = samples::built("butterfly", 4);
+  const Rank partners[4][2] = {{1, 2}, {0, 3}, {3, 0}, {2, 1}};
+  for (std::size_t r = 0; r < 4; ++r) {
+    const auto sent = counts::sent_by(schedule.ranks[r]);
+    ASSERT_EQ(sent.size(), 2U);
+    for (std::size_t round = 0; round < 2; ++round)
+      EXPECT_EQ(sent[round], (counts::SentMessage{partners[r][round], operands::chunk(0)}));
+  }
+}
+
+}  // namespace
+}  // namespace tutti
