@@ -35,6 +35,11 @@
 // leader:inner=A:outer=B:groups=4+4+1 (or 2x4: two groups of four). Without groups: equal ones of
 // about sqrt(p) ranks if p has such a divisor, else a smaller last one. Any p if inner and outer
 // take it. Each value is completed by outer, whose ranks all have the same bits, and then copied.
+//
+// Proved by the test suite: rails with inner ring, two_shot or circulant, leaders with inner ring,
+// tree or one_shot, and any other family as outer; g groups of n for all g*n = 1..33, 48, 64, 96,
+// 128, every way to cut up to 7 ranks into groups, and some unequal ones of more; with 1, 2 and 4
+// replicas (over 64 ranks with 1). Any other is proved when its plan is compiled.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -1,0 +1,102 @@
+// Hierarchical, proved over the set of forms, parts and groups that algorithms/hierarchical.cpp
+// states: every pair of inner and outer algorithm is a test of its own.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "schedule/passes.hpp"
+#include "schedule/verifier.hpp"
+
+namespace tutti {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::int32_t kMostRanks = 12;  // a sanitizer makes each proof several times as long
+#else
+constexpr std::int32_t kMostRanks = 128;
+#endif
+constexpr std::int32_t kMostReplicated = 64;  // beyond, 1 replica only
+constexpr std::int32_t kMostCut = 7;          // all ways to cut up to so many ranks into groups
+
+constexpr std::array kOuters{"ring",      "tree",     "butterfly", "rabenseifner",
+                             "circulant", "one_shot", "two_shot",  "pat"};
+
+using Groups = std::vector<std::int32_t>;
+
+struct Pair {
+  const char *form, *inner, *outer;
+};
+
+std::vector<Pair> all_pairs() {
+  std::vector<Pair> pairs;
+  for (const char* outer : kOuters) {
+    for (const char* inner : {"ring", "two_shot", "circulant"})
+      pairs.push_back({"rails", inner, outer});
+    for (const char* inner : {"ring", "tree", "one_shot"})
+      pairs.push_back({"leader", inner, outer});
+  }
+  return pairs;
+}
+
+class ProvedHierarchies : public testing::TestWithParam<Pair> {
+ protected:
+  // With 1, 2 and 4 replicas.
+  static void prove(const Groups& groups) {
+    const std::int32_t ranks = std::accumulate(groups.begin(), groups.end(), 0);
+    if (ranks > kMostRanks) return;
+    const auto& [form, inner, outer] = GetParam();
+    const std::string name = fmt::format("hierarchical:form={}:inner={}:outer={}:groups={}", form,
+                                         inner, outer, fmt::join(groups, "+"));
+    const auto schedule = build_schedule(**find_algorithm(name), {.ranks = ranks});
+    ASSERT_TRUE(schedule) << schedule.error().message;
+    for (const std::uint32_t replicas : {1U, 2U, 4U}) {
+      if (replicas > 1 && ranks > kMostReplicated) continue;
+      const auto proof = verify(replicas == 1 ? *schedule : replicate(*schedule, replicas));
+      ASSERT_TRUE(proof) << name << ", " << replicas << " replicas: " << proof.error().message;
+      EXPECT_EQ(proof->minimal_slots, 2U) << name;
+    }
+  }
+};
+
+TEST_P(ProvedHierarchies, EqualGroupsOfEveryListedRankCount) {
+  for (std::int32_t ranks = 1; ranks <= 130; ++ranks) {
+    if (!proved_by_tests(**find_algorithm("hierarchical"), ranks, 1)) continue;
+    for (std::int32_t groups = 1; groups <= ranks; ++groups)
+      if (ranks % groups == 0) prove(Groups(static_cast<std::size_t>(groups), ranks / groups));
+  }
+}
+
+// Bit i of `cuts`: a group ends after rank i.
+TEST_P(ProvedHierarchies, EveryWayToCutAFewRanks) {
+  for (std::int32_t ranks = 1; ranks <= kMostCut; ++ranks)
+    for (unsigned cuts = 0; cuts < 1U << (ranks - 1); ++cuts) {
+      Groups groups{1};
+      for (std::int32_t rank = 0; rank + 1 < ranks; ++rank)
+        if ((cuts >> rank & 1) == 1)
+          groups.push_back(1);
+        else
+          ++groups.back();
+      prove(groups);
+    }
+}
+
+TEST_P(ProvedHierarchies, UnequalGroupsOfMore) {
+  const std::vector<Groups> unequal{{4, 4, 1},          {5, 1, 1, 4},     {8, 3},
+                                    {7, 5, 3},          {1, 2, 3, 4, 5},  {8, 8, 8, 5},
+                                    {6, 6, 6, 6, 6, 3}, {16, 1, 1, 9, 2}, {3, 1, 2, 1, 1, 2, 1, 1}};
+  for (const Groups& groups : unequal) prove(groups);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProvedHierarchies, testing::ValuesIn(all_pairs()),
+                         [](const testing::TestParamInfo<Pair>& test) {
+                           return fmt::format("{}_{}_{}", test.param.form, test.param.inner,
+                                              test.param.outer);
+                         });
+
+}  // namespace
+}  // namespace tutti
