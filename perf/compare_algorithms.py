@@ -2,7 +2,7 @@
 """Tutti's algorithms beside each other and beside `auto`, interleaved, as tables for people.
 
 Each round runs every algorithm once, so that what disturbs the machine disturbs all of them alike.
-A table for each number of processes: medians over rounds in microseconds (out-of-place, float, sum),
+A table for each number of processes: medians over rounds in us (out-of-place, float, sum),
 and in the last column the regret of `auto`: its median over the best forced one's, minus one.
 
     perf/compare_algorithms.py --build build --procs 2,4,8 --rounds 5
