@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -76,6 +77,13 @@ Status Operation::start() {
 bool Operation::disturbed() const {
   // Acquire pairs with the release in abort().
   return communicator_.aborted_.load(std::memory_order_acquire) || communicator_.board_->poisoned();
+}
+
+bool Operation::peer_shares_core() const {
+  const Rank peer = blocked_on();
+  if (peer == kNoRank) return false;
+  communicator_.board_->note_cpu();
+  return communicator_.board_->cpu_of(peer) == ::sched_getcpu();
 }
 
 // The memory that this plan writes may still hold unread messages of operations under another
@@ -266,7 +274,14 @@ namespace {
 // How many waiting rounds pass between looks at the poison word while spinning.
 constexpr std::uint32_t kPoisonPollRounds = 64;
 
-Status run_one(Operation& operation, const WaitPolicy& policy, Transport* transport) {
+// Asks, once in a wait that has become longer than most, and at once after it was so.
+void look_for_peer(const Operation& operation, Waiter& waiter, WaitPolicy& policy) {
+  const bool here = operation.peer_shares_core();
+  if (here) waiter.stop_spinning();
+  policy.look_at = here ? 1 : WaitPolicy::kFirstLook;
+}
+
+Status run_one(Operation& operation, WaitPolicy& policy, Transport* transport) {
   TUTTI_TRY(operation.start());
   Waiter waiter(policy);
   std::uint32_t rounds = 0;
@@ -277,6 +292,7 @@ Status run_one(Operation& operation, const WaitPolicy& policy, Transport* transp
       continue;
     }
     if (transport != nullptr) TUTTI_TRY(transport->progress());
+    if (waiter.should_look()) look_for_peer(operation, waiter, policy);
     const bool slow = waiter.wait();
     if (slow || ++rounds % kPoisonPollRounds == 0)
       if (slow || operation.disturbed()) TUTTI_TRY(operation.look_around(waiter.waited_ns()));

@@ -15,6 +15,10 @@ struct WaitPolicy {
   // Rounds of `pause` before the first yield. 0 where ranks outnumber cores: the core is wanted by
   // whoever is waited for.
   std::uint32_t spins = 2000;
+  // The round in which to ask whether the peer runs on this very core, so that spinning keeps it
+  // from answering. The kernel may well put two ranks on one core while another is idle.
+  std::uint32_t look_at = kFirstLook;
+  static constexpr std::uint32_t kFirstLook = 100;
   // Time of yielding after which sleeps begin. A sleep costs a wake-up of some 50 us, so it starts
   // only when the wait is already much longer than that.
   std::int64_t yield_ns = 2'000'000;
@@ -31,6 +35,12 @@ class Waiter {
     slow_since_ns_ = 0;
     sleep_ns_ = kFirstSleepNs;
   }
+
+  [[nodiscard]] bool should_look() const {
+    return round_ == policy_.look_at && round_ < policy_.spins;
+  }
+  // The peer is on this core: yield from now on.
+  void stop_spinning() { round_ = policy_.spins; }
 
   // One round of waiting. True when the wait has become slow: the caller then looks at clocks,
   // peers and poison beyond the cheap check it makes every round.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <map>
@@ -90,6 +91,7 @@ class SharedBoard final : public Board {
   // A seqlock without fences (ThreadSanitizer knows none): every store is a release, so a reader
   // that sees a new field also sees the version that was written before it.
   void enter(const OperationSignature& signature) override {
+    note_cpu();
     SignatureRecord& record = mine_->ring[signature.operation % kRememberedOperations];
     record.version.store(2 * signature.operation, std::memory_order_relaxed);
     record.kinds.store(pack_kinds(signature), std::memory_order_release);
@@ -104,9 +106,21 @@ class SharedBoard final : public Board {
     mine_->line.left.store(operation, std::memory_order_release);
   }
 
+  void note_cpu() override {
+    const int cpu = ::sched_getcpu();  // a load, with restartable sequences
+    if (mine_->line.cpu_plus_one.load(std::memory_order_relaxed) != cpu + 1)
+      mine_->line.cpu_plus_one.store(cpu + 1, std::memory_order_relaxed);
+  }
+
   void waiting_for(Rank peer) override {
     // A hint for those who look for the culprit; orders nothing.
     mine_->line.waits_for_plus_one.store(peer + 1, std::memory_order_relaxed);
+  }
+
+  // Orders nothing, and a wrong number only makes a wait yield early.
+  [[nodiscard]] int cpu_of(Rank rank) const override {
+    const RankBlock* block = block_of(rank);
+    return block == nullptr ? -1 : block->line.cpu_plus_one.load(std::memory_order_relaxed) - 1;
   }
 
   [[nodiscard]] RankState state(Rank rank) const override {

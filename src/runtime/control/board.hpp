@@ -70,8 +70,11 @@ class Board {
   virtual void enter(const OperationSignature& signature) = 0;  // keeps the last few
   virtual void leave(std::uint64_t operation) = 0;
   virtual void waiting_for(Rank peer) = 0;  // kNoRank: for nobody
+  virtual void note_cpu() = 0;              // where this thread runs now; enter() notes it too
   // Anyone's reads; any thread.
   [[nodiscard]] virtual RankState state(Rank rank) const = 0;
+  // Where the rank ran when it last noted it; -1: not known.
+  [[nodiscard]] virtual int cpu_of(Rank rank) const = 0;
   // Rank's signature for operation number `operation`, if it has entered it and still remembers.
   [[nodiscard]] virtual std::optional<OperationSignature> signature(
       Rank rank, std::uint64_t operation) const = 0;

@@ -27,6 +27,7 @@ struct alignas(kCacheLineBytes) RankLine {
   std::atomic<std::int32_t> waits_for_plus_one;  // 0: nobody
   std::atomic<std::uint64_t> entered;
   std::atomic<std::uint64_t> left;
+  std::atomic<std::int32_t> cpu_plus_one;  // 0: not known
 };
 
 // A signature of which the version tells the operation and whether it is whole: 2 * operation while

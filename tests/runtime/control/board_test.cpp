@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <random>
+#include <thread>
 
 #include "runtime/control/board_memory.hpp"
 #include "tests/runtime/control/job.hpp"
@@ -73,6 +75,22 @@ TEST(Board, RemembersTheLast64OperationsOfEveryRank) {
   }
   EXPECT_FALSE(boards[0]->signature(2, 101));
   EXPECT_FALSE(boards[0]->signature(1, 100));
+}
+
+TEST(Board, SaysWhereARankRuns) {
+  const auto planes = join_threads(2);
+  const auto boards = open_boards(planes);
+  EXPECT_EQ(boards[0]->cpu_of(1), -1);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  const int here = ::sched_getcpu();
+  CPU_SET(here, &one);
+  std::thread([&] {
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    boards[1]->enter(signature_of(1));
+  }).join();
+  EXPECT_EQ(boards[0]->cpu_of(1), here);
+  EXPECT_EQ(boards[0]->cpu_of(7), -1);
 }
 
 TEST(Board, ARecordIsReadWholeOrNotAtAll) {
