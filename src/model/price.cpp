@@ -135,8 +135,9 @@ double price_ns(const ScheduleCounts& counts, const HostCosts& costs, const Pric
   const double slices = input.slices;
   const double piece = chunk / slices;
   const double crowd = std::max(0.0, static_cast<double>(counts.ranks) / input.cores - 1.0);
+  const double remote_beta = costs.remote_ns_per_byte + crowd * costs.remote_crowd_ns_per_byte;
   const auto remote = [&](std::uint64_t operands, double bytes) {
-    return static_cast<double>(operands) * (costs.remote_ns + bytes * costs.remote_ns_per_byte);
+    return static_cast<double>(operands) * (costs.remote_ns + bytes * remote_beta);
   };
   const double path = counts.depth * (costs.alpha_ns + crowd * costs.switch_ns) +
                       static_cast<double>(counts.path_steps) * costs.step_ns +

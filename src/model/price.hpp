@@ -45,6 +45,9 @@ struct HostCosts {
   // What an operand in a peer's memory costs beyond that.
   double remote_ns = 0;
   double remote_ns_per_byte = 0;
+  // And per byte for each further rank that a core is shared with: what a peer wrote has left the
+  // cache by the time it is read.
+  double remote_crowd_ns_per_byte = 0;
 };
 
 struct PriceInput {

@@ -12,7 +12,7 @@ namespace {
 
 // What a step reads of its peers before it reduces: of all together, so that it stays in a core's
 // own cache.
-constexpr std::uint64_t kBounceBytes = 64 << 10;
+constexpr std::uint64_t kBounceBytes = 256 << 10;
 constexpr std::uint64_t kLeastPieceBytes = 4096;
 
 // Address of byte `offset` of a message's payload. Pieces never straddle a segment: run_chunk cuts

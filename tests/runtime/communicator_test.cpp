@@ -95,6 +95,12 @@ TEST(Choice, DirectPlansNeedMemoryWithinReach) {
     // Signals alone cost more than a small message.
     const auto small = rank_candidates(settings, *contenders(settings, 2, nullptr), 8);
     EXPECT_NE(small.front().options.protocol, Protocol::kDirect);
+    const auto large = rank_candidates(settings, *contenders(settings, 2, nullptr), 64 << 20);
+    EXPECT_EQ(large.front().options.protocol, Protocol::kDirect);
+    settings.cores = 1;  // turns on one core: nothing is left in its cache
+    const auto crowded = rank_candidates(settings, *contenders(settings, 2, nullptr), 64 << 20);
+    EXPECT_NE(crowded.front().options.protocol, Protocol::kDirect);
+    settings.cores = 2;
   }
 }
 
