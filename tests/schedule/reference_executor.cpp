@@ -145,15 +145,17 @@ ReferenceExecutor::Value ReferenceExecutor::input_value(Rank rank, std::uint32_t
   return {mix(data_seed_ + operation * 1000003 + slice, who), mix(7, who), size_of(chunk)};
 }
 
-void ReferenceExecutor::reset(std::uint32_t slots, std::uint64_t seed) {
+void ReferenceExecutor::reset(const RunOptions& options) {
   const ScheduleShape& shape = schedule_.shape;
-  random_ = Random(seed);
+  random_ = Random(options.seed);
   data_seed_ = random_.next();
   policy_ = random_.below(3);
   slices_ = 1 + random_.below(kMaxSlicesPerReplica * shape.replicas);
-  slots_ = slots;
+  if (options.slices > 0) slices_ = options.slices;
+  in_place_ = options.in_place;
+  slots_ = options.slots;
   for (Connection& connection : connections_) connection.sent = connection.received = 0;
-  slots_of_.resize(connections_.size() * slots);
+  slots_of_.resize(connections_.size() * slots_);
   states_.resize(lanes_.size());
   priorities_.resize(lanes_.size());
   for (std::uint64_t& priority : priorities_) priority = random_.next();
@@ -173,6 +175,7 @@ void ReferenceExecutor::begin_operation(Rank rank) {
   const ScheduleShape& shape = schedule_.shape;
   RankState& state = ranks_[static_cast<std::size_t>(rank)];
   state.in_place = random_.below(2) == 0;
+  if (!in_place_.empty()) state.in_place = in_place_[static_cast<std::size_t>(rank)];
   const std::size_t cells = std::size_t{slices_} * shape.chunks;
   state.input.assign(cells, {});
   state.output.assign(cells, {});
@@ -237,6 +240,7 @@ void ReferenceExecutor::wake(std::uint32_t lane) {
   if (place_[lane] != kAsleep) return;
   place_[lane] = static_cast<std::uint32_t>(awake_.size());
   awake_.push_back(lane);
+  if (policy_ == 1 && priorities_[lane] > priorities_[current_]) current_ = lane;
 }
 
 void ReferenceExecutor::sleep(std::uint32_t lane) {
@@ -247,22 +251,28 @@ void ReferenceExecutor::sleep(std::uint32_t lane) {
   place_[lane] = kAsleep;
 }
 
+std::uint32_t ReferenceExecutor::highest_priority() const {
+  return *std::ranges::max_element(awake_, {},
+                                   [&](std::uint32_t lane) { return priorities_[lane]; });
+}
+
 // Three ways to be unfair: none, some lanes always behind, one lane as far ahead as it can.
 std::uint32_t ReferenceExecutor::choose() {
   const std::uint32_t any = awake_[random_.below(awake_.size())];
   if (policy_ == 0) return any;
   if (policy_ == 1) {
-    if (random_.below(32) == 0) priorities_[any] = random_.next();
-    return *std::ranges::max_element(awake_, {},
-                                     [&](std::uint32_t lane) { return priorities_[lane]; });
+    const bool other = random_.below(32) == 0;
+    if (other) priorities_[any] = random_.next();
+    if (other || place_[current_] == kAsleep) current_ = highest_priority();
+    return current_;
   }
   if (place_[current_] == kAsleep || random_.below(8) == 0) current_ = any;
   return current_;
 }
 
-std::optional<std::string> ReferenceExecutor::run(std::uint32_t slots, std::uint64_t seed) {
+std::optional<std::string> ReferenceExecutor::run(const RunOptions& options) {
   if (!invalid_.empty()) return invalid_;
-  reset(slots, seed);
+  reset(options);
   while (!awake_.empty()) {
     const std::uint32_t lane = choose();
     LaneState& state = states_[lane];

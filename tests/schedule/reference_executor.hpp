@@ -9,8 +9,8 @@
 //   its destinations at the second. A cell that one step reads and another writes at the same time
 //   is a failure, and so is any wrong result.
 // * Every chunk has a size of its own; reading more of a cell than was written is a failure.
-// * Several slices; two operations in a row, with data of their own, each rank in place or not at
-//   random. A rank begins an operation as soon as it has itself ended the one before.
+// * Several slices; two operations in a row, with data of their own, each rank in place or not. A
+//   rank begins an operation as soon as it has itself ended the one before.
 //
 // Not for speed of data, but for many small runs: the schedule is flattened once. One thread.
 #pragma once
@@ -45,12 +45,19 @@ class Random {
   std::uint64_t state_;
 };
 
+struct RunOptions {
+  std::uint32_t slots = 2;
+  std::uint64_t seed = 0;      // of the interleaving, and of what is left to it
+  std::uint32_t slices = 0;    // 0: the seed's choice, a few for each replica
+  std::vector<bool> in_place;  // by rank, in every operation; empty: the seed's choice
+};
+
 class ReferenceExecutor {
  public:
   explicit ReferenceExecutor(const Schedule& schedule);
 
   // One random interleaving; what failed, or nothing.
-  [[nodiscard]] std::optional<std::string> run(std::uint32_t slots, std::uint64_t seed);
+  [[nodiscard]] std::optional<std::string> run(const RunOptions& options);
 
  private:
   struct Cell {
@@ -120,10 +127,11 @@ class ReferenceExecutor {
   bool invalid(std::string why);
 
   // Running.
-  void reset(std::uint32_t slots, std::uint64_t seed);
+  void reset(const RunOptions& options);
   void begin_operation(Rank rank);
   bool end_operation(Rank rank);
   [[nodiscard]] std::uint32_t choose();
+  [[nodiscard]] std::uint32_t highest_priority() const;
   [[nodiscard]] bool enabled(const FlatStep& step, const LaneState& state) const;
   bool start_step(std::uint32_t lane);
   bool end_step(std::uint32_t lane);
@@ -151,6 +159,7 @@ class ReferenceExecutor {
   // Of one run.
   Random random_{0};
   std::uint64_t data_seed_ = 0;
+  std::vector<bool> in_place_;  // empty: random
   std::uint32_t slots_ = 0;
   std::uint32_t slices_ = 0;
   std::uint32_t policy_ = 0;

@@ -1,0 +1,128 @@
+// Slices, replicas and placing, run and not only argued: every family in random interleavings at
+// its minimal slots with exactly 1, 2, 3 and 16 slices, replicated and not, in place on subsets of
+// its ranks; and, where slices can be written out as chunks, the verifier slice by slice.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "algorithms/algorithm.hpp"
+#include "reference_executor.hpp"
+#include "schedule/passes.hpp"
+#include "schedule/unroll.hpp"
+#include "schedule/verifier.hpp"
+
+namespace tutti {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::int32_t kMostRanks = 6;  // a sanitizer makes each run several times as long
+constexpr std::int32_t kMostUnrolled = 6;
+#else
+constexpr std::int32_t kMostRanks = 16;
+constexpr std::int32_t kMostUnrolled = 33;
+#endif
+constexpr std::uint64_t kSeed = 20240711;
+constexpr int kInterleavings = 20;  // of each case, each in place on another subset
+constexpr std::array<std::uint32_t, 4> kSlices{1, 2, 3, 16};
+constexpr std::array<std::uint32_t, 3> kReplicas{1, 2, 4};
+constexpr std::int32_t kAllSubsets = 8;  // up to so many ranks, every subset in place
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const Algorithm* algorithm : all_algorithms()) names.emplace_back(algorithm->name);
+  for (const char* variant :
+       {"circulant:radix=3", "hierarchical:form=leader", "hierarchical:inner=ring:outer=pat",
+        "hierarchical:form=leader:inner=tree:outer=tree"})
+    names.emplace_back(variant);
+  return names;
+}
+
+Schedule built(const std::string& name, std::int32_t ranks, std::uint32_t replicas) {
+  return replicate(*build_schedule(**find_algorithm(name), {.ranks = ranks}), replicas);
+}
+
+std::vector<bool> subset(std::int32_t ranks, std::uint64_t bits) {
+  std::vector<bool> in_place;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) in_place.push_back((bits >> rank & 1) == 1);
+  return in_place;
+}
+
+class Slices : public testing::TestWithParam<std::string> {
+ protected:
+  // An interleaving for each of `subsets`, which are bit masks of ranks.
+  void run(std::int32_t ranks, std::uint32_t replicas, std::uint32_t slices,
+           const std::vector<std::uint64_t>& subsets) {
+    const Schedule schedule = built(GetParam(), ranks, replicas);
+    reference::ReferenceExecutor executor(schedule);
+    for (const std::uint64_t bits : subsets) {
+      const std::uint64_t seed = seeds_.next();
+      const auto failure = executor.run({.slots = verify(schedule)->minimal_slots,
+                                         .seed = seed,
+                                         .slices = slices,
+                                         .in_place = subset(ranks, bits)});
+      ASSERT_FALSE(failure) << fmt::format(
+          "{}, {} ranks, {} replicas, {} slices, in place {:#x}, seed {}: {}", GetParam(), ranks,
+          replicas, slices, bits, seed, *failure);
+    }
+  }
+
+  reference::Random seeds_{kSeed};
+};
+
+TEST_P(Slices, AnyInterleavingIsRight) {
+  for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16}) {
+    if (ranks > kMostRanks) continue;
+    for (const std::uint32_t replicas : kReplicas)
+      for (const std::uint32_t slices : kSlices) {
+        std::vector<std::uint64_t> subsets;
+        for (int i = 0; i < kInterleavings; ++i) subsets.push_back(seeds_.next());
+        run(ranks, replicas, slices, subsets);
+      }
+  }
+}
+
+TEST_P(Slices, InPlaceOnAnySubset) {
+  for (std::int32_t ranks = 1; ranks <= kAllSubsets; ++ranks) {
+    std::vector<std::uint64_t> subsets;
+    for (std::uint64_t bits = 0; bits < std::uint64_t{1} << ranks; ++bits) subsets.push_back(bits);
+    for (const std::uint32_t replicas : kReplicas) run(ranks, replicas, 3, subsets);
+  }
+}
+
+// unroll() refuses spans that have both a run and repetitions: those of a hierarchy, whose columns
+// lie on several rows. What it refuses is proved by composition, for any number of slices at once.
+TEST_P(Slices, WrittenOutTheyAreProvedOneByOne) {
+  int proved = 0, refused = 0;
+  for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 33}) {
+    if (ranks > kMostUnrolled) continue;
+    for (const std::uint32_t replicas : kReplicas)
+      for (const std::uint32_t slices : kSlices) {
+        if (ranks > 16 && slices > 3) continue;
+        const Result<Schedule> whole = unroll(built(GetParam(), ranks, replicas), slices);
+        if (!whole) {
+          ASSERT_EQ(whole.error().code, Code::kNotSupported) << whole.error().message;
+          ++refused;
+          continue;
+        }
+        const Result<Proof> proof = verify(*whole);
+        ASSERT_TRUE(proof) << fmt::format("{}, {} ranks, {} replicas, {} slices: {}", GetParam(),
+                                          ranks, replicas, slices, proof.error().message);
+        ++proved;
+      }
+  }
+  EXPECT_GT(proved, 0);
+  const bool may_refuse = GetParam().starts_with("hierarchical");
+  EXPECT_TRUE(may_refuse || refused == 0) << refused;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Slices, testing::ValuesIn(all_names()), [](const auto& test) {
+  std::string name = test.param;
+  for (char& c : name)
+    if (c == ':' || c == '=') c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace tutti
