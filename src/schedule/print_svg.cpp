@@ -1,8 +1,9 @@
 // The picture: ranks side by side, time downwards, an arrow a message, coloured by tag.
 //
-// A box is a step and shows its chunk. Its fill says what happens to the value: white is sent off
-// raw, tinted is a partial sum, solid is the step that completes it, grey is a copy of the complete
-// one. Hovering a box shows the step as the text form prints it.
+// A box is a step and shows its chunks. Its fill says what happens to the value: white is sent off
+// or kept as it is, tinted is a partial sum, solid is the step that completes it, grey is a copy of
+// what came. Hovering a box shows the step as the text form prints it. A row is a unit of
+// space_time.hpp; rows at which no message arrives are low.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,10 +31,12 @@ constexpr std::array<Colour, 7> kColours{{{"#0072b2", "#d3e6f2"},
                                           {"#3a8fc4", "#dcedf8"},
                                           {"#5b5b5b", "#e4e4e4"}}};
 
-constexpr double kLeft = 58, kTop = 92, kBottom = 64;
+constexpr double kLeft = 58, kTop = 102, kBottom = 64;
 constexpr double kBoxWidth = 34, kBoxHeight = 20, kLaneGap = 46, kColumnPad = 34;
 constexpr double kRight = 20, kMinWidth = 640, kMaxSpread = 140;
-constexpr double kMinRow = 52, kMaxRow = 240;
+constexpr double kMinRow = 52, kMaxRow = 110, kLowRow = 32;
+constexpr double kLegendWidth = 506, kTagWidth = 62;
+constexpr std::size_t kLongLabel = 6;  // characters that a box holds
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -61,17 +64,18 @@ class Picture {
  public:
   explicit Picture(const Schedule& schedule) : schedule_(schedule), run_(space_time(schedule)) {
     for (const RankProgram& program : schedule.ranks)
-      for (const Lane& lane : program.lanes)
-        if (lane.replica == 0 && lane_place(lane.name) == lanes_.size())
-          lanes_.push_back(lane.name);
-    const auto lanes = static_cast<double>(std::max<std::size_t>(lanes_.size(), 1));
+      lanes_ = std::max<std::size_t>(
+          lanes_, static_cast<std::size_t>(std::ranges::count(program.lanes, 0U, &Lane::replica)));
+    const auto lanes = static_cast<double>(lanes_);
     const auto ranks = static_cast<double>(schedule.ranks.size());
     // Few ranks share the width that the legend takes anyway.
     column_ = std::max((lanes - 1) * kLaneGap + kBoxWidth + kColumnPad,
                        std::min((kMinWidth - kLeft - kRight) / ranks, kMaxSpread));
-    width_ = std::max(kLeft + column_ * ranks + kRight, kMinWidth);
+    width_ = std::max({kLeft + column_ * ranks + kRight, kMinWidth,
+                       kLegendWidth + kTagWidth * static_cast<double>(legend_tags())});
     row_ = row_height();
-    height_ = kTop + row_ * run_.depth + kBoxHeight + kBottom;
+    place_rows();
+    height_ = y_of(run_.depth) + kBoxHeight / 2 + kBottom;
   }
 
   std::string draw() {
@@ -91,8 +95,12 @@ class Picture {
     fmt::format_to(std::back_inserter(svg_), format, std::forward<Args>(args)...);
   }
 
-  [[nodiscard]] std::size_t lane_place(const std::string& name) const {
-    return static_cast<std::size_t>(std::find(lanes_.begin(), lanes_.end(), name) - lanes_.begin());
+  // Lanes of replica 0 that come before this one: its place in the rank's column.
+  [[nodiscard]] std::size_t lane_place(std::size_t rank, std::uint32_t lane) const {
+    const std::vector<Lane>& lanes = schedule_.ranks[rank].lanes;
+    return static_cast<std::size_t>(
+        std::count_if(lanes.begin(), lanes.begin() + lane,
+                      [](const Lane& before) { return before.replica == 0; }));
   }
   [[nodiscard]] const Lane& lane_of(const Event& event) const {
     return schedule_.ranks[static_cast<std::size_t>(event.rank)].lanes[event.lane];
@@ -100,13 +108,22 @@ class Picture {
   [[nodiscard]] double lane_x(std::size_t rank, std::size_t place) const {
     const double middle = kLeft + column_ * (static_cast<double>(rank) + 0.5);
     return middle +
-           kLaneGap * (static_cast<double>(place) - 0.5 * (static_cast<double>(lanes_.size()) - 1));
+           kLaneGap * (static_cast<double>(place) - 0.5 * (static_cast<double>(lanes_) - 1));
   }
   [[nodiscard]] double x_of(const Event& event) const {
-    return lane_x(static_cast<std::size_t>(event.rank), lane_place(lane_of(event).name));
+    const auto rank = static_cast<std::size_t>(event.rank);
+    return lane_x(rank, lane_place(rank, event.lane));
   }
   [[nodiscard]] double y_of(std::uint32_t time) const {
-    return kTop + kBoxHeight / 2 + row_ * time;
+    return kTop + kBoxHeight / 2 + rows_[time];
+  }
+
+  void place_rows() {
+    rows_.assign(run_.depth + 1, 0);
+    std::vector<bool> arrives(rows_.size(), false);
+    for (const Message& message : run_.messages) arrives[run_.events[message.receiver].time] = true;
+    for (std::size_t time = 1; time < rows_.size(); ++time)
+      rows_[time] = rows_[time - 1] + (arrives[time] ? row_ : kLowRow);
   }
 
   // Steep enough to follow the arrows: by how far the average one goes sideways.
@@ -135,7 +152,7 @@ class Picture {
         kLeft - 34, escaped(shape.algorithm), name_of(shape.collective), shape.ranks,
         shape.ranks == 1 ? "" : "s");
     add("<text x=\"{}\" y=\"47\" font-size=\"12\" fill=\"#5c6b7a\">{} chunk{}, {} messages, "
-        "done at time {} (a message takes 1)</text>\n",
+        "done at time {} (a message takes 1, and so does a lane's next step)</text>\n",
         kLeft - 34, shape.chunks, shape.chunks == 1 ? "" : "s", run_.messages.size(), run_.depth);
   }
 
@@ -149,12 +166,24 @@ class Picture {
       add("<text x=\"{:.1f}\" y=\"73\" font-size=\"12\" font-weight=\"600\" fill=\"#1c2733\" "
           "text-anchor=\"middle\">{}{}</text>\n",
           left + column_ / 2, column_ > 60 ? "rank " : "", rank);
-      if (lanes_.size() > 1)
-        for (const Lane& lane : schedule_.ranks[rank].lanes)
-          if (lane.replica == 0)
-            add("<text x=\"{:.1f}\" y=\"86\" font-size=\"9\" fill=\"#8795a3\" "
-                "text-anchor=\"middle\">{}</text>\n",
-                lane_x(rank, lane_place(lane.name)), escaped(lane.name));
+      for (std::uint32_t lane = 0; lanes_ > 1 && lane < schedule_.ranks[rank].lanes.size(); ++lane)
+        if (schedule_.ranks[rank].lanes[lane].replica == 0) lane_name(rank, lane);
+    }
+  }
+
+  // The name of a composition's part above the lane's own.
+  void lane_name(std::size_t rank, std::uint32_t lane) {
+    const std::string& name = schedule_.ranks[rank].lanes[lane].name;
+    const std::size_t blank = std::min(name.find(' '), name.size());
+    double y = 86;
+    for (const std::string_view line :
+         {std::string_view(name).substr(0, blank),
+          std::string_view(name).substr(std::min(blank + 1, name.size()))}) {
+      if (!line.empty())
+        add("<text x=\"{:.1f}\" y=\"{}\" font-size=\"9\" fill=\"#8795a3\" "
+            "text-anchor=\"middle\">{}</text>\n",
+            lane_x(rank, lane_place(rank, lane)), y, escaped(line));
+      y += 10;
     }
   }
 
@@ -183,12 +212,20 @@ class Picture {
         x1, y1, y1 + bend, x2, y2 - bend, y2, kColours[colour].line, far ? "0.45" : "0.85", colour);
   }
 
-  // The first logical chunk or room that a step works on, and whether there are more.
+  // The logical chunks or rooms that a step works on, or the first of many.
   [[nodiscard]] std::string chunk_label(const Step& step) const {
-    const Span& span =
-        step.destinations.empty() ? step.sources.front().span : step.destinations.front().span;
+    const Operand& operand =
+        step.destinations.empty() ? step.sources.front() : step.destinations.front();
+    const Span& span = operand.span;
     if (span.count() == 0) return "-";
-    return span.count() == 1 ? fmt::format("{}", span.first) : fmt::format("{}..", span.first);
+    const ScheduleShape& shape = schedule_.shape;
+    const bool message = operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;
+    const bool room = !message && operand.buffer == BufferKind::kScratch;
+    const std::uint32_t places = room ? shape.scratch_chunks * shape.replicas : shape.chunks;
+    std::string label = fmt::format("{}", span.first);
+    for (std::uint32_t k = 1; k < span.count() && label.size() < kLongLabel; ++k)
+      label += fmt::format(",{}", span.at(k, places));
+    return label.size() < kLongLabel ? label : fmt::format("{}..", span.first);
   }
 
   void box(const Event& event) {
@@ -219,16 +256,21 @@ class Picture {
         x, y + 4, label.size() > 4 ? 9 : 11, step.finish ? "#ffffff" : "#1c2733", label);
   }
 
+  [[nodiscard]] std::size_t legend_tags() const {
+    const std::uint32_t tags = schedule_.shape.tags;
+    return tags > 1 ? std::min<std::size_t>(tags, kColours.size()) : 0;
+  }
+
   void legend() {
     struct Entry {
       const char* fill;
       const char* text;
       double advance;
     };
-    constexpr std::array<Entry, 4> kEntries{{{"#ffffff", "sends its own", 116},
+    constexpr std::array<Entry, 4> kEntries{{{"#ffffff", "sends what it has", 136},
                                              {"#d3e6f2", "reduces (+)", 108},
                                              {"#0072b2", "completes", 98},
-                                             {"#e3e8ed", "copies the complete", 150}}};
+                                             {"#e3e8ed", "keeps what came", 132}}};
     const double y = height_ - 22;
     double x = kLeft - 34;
     for (const Entry& entry : kEntries) {
@@ -238,12 +280,11 @@ class Picture {
           x, y - 10, entry.fill, x + 26, y + 1, entry.text);
       x += entry.advance;
     }
-    const std::size_t tags = std::min<std::size_t>(schedule_.shape.tags, kColours.size());
-    for (std::size_t tag = 0; tags > 1 && tag < tags; ++tag) {
+    for (std::size_t tag = 0; tag < legend_tags(); ++tag) {
       add("<path d=\"M{:.1f} {:.1f} h18\" stroke=\"{}\" stroke-width=\"2\"/><text x=\"{:.1f}\" "
           "y=\"{:.1f}\" font-size=\"11\" fill=\"#5c6b7a\">tag {}</text>\n",
           x, y - 4, kColours[tag].line, x + 23, y + 1, tag);
-      x += 62;
+      x += kTagWidth;
     }
     if (run_.stuck_steps + run_.lost_messages > 0)
       add("<text x=\"{}\" y=\"{:.1f}\" font-size=\"12\" font-weight=\"600\" fill=\"#c0182b\">{} "
@@ -253,7 +294,8 @@ class Picture {
 
   const Schedule& schedule_;
   SpaceTime run_;
-  std::vector<std::string> lanes_;  // names of all ranks' lanes: a place each in every column
+  std::size_t lanes_ = 1;     // places in every column: the most lanes of a rank
+  std::vector<double> rows_;  // how far down each time lies
   double column_ = 0, row_ = 0, width_ = 0, height_ = 0;
   std::string svg_;
 };

@@ -34,7 +34,7 @@ constexpr bool kRunAllAccepted = false;
 constexpr int kUnmutatedInterleavings = 100;
 constexpr int kInterleavings = 200;  // of the first accepted mutant of a kind and case
 #else
-constexpr std::size_t kStepBudget = 1250;
+constexpr std::size_t kStepBudget = 1000;
 constexpr bool kRunAllAccepted = true;
 constexpr int kUnmutatedInterleavings = 1000;
 constexpr int kInterleavings = 1000;
