@@ -97,5 +97,21 @@ TEST(Index, DrawingThePicturesAgainGivesTheSameBytes) {
   EXPECT_GE(there.size(), all_algorithms().size());
 }
 
+// The worked example quotes code; it must be that of the tree.
+TEST(Index, TheWorkedExampleQuotesWhatIsThere) {
+  const std::string page = contents(kRoot / "docs/adding-an-algorithm.md");
+  const std::string code =
+      contents(kRoot / "algorithms/pat.cpp") + contents(kRoot / "tests/algorithms/pat_test.cpp");
+  const std::string open = "```cpp\n", close = "```";
+  int quotes = 0;
+  for (std::size_t at = page.find(open); at != std::string::npos; at = page.find(open, at)) {
+    at += open.size();
+    const std::string quote = page.substr(at, page.find(close, at) - at);
+    EXPECT_NE(code.find(quote), std::string::npos) << quote;
+    ++quotes;
+  }
+  EXPECT_GE(quotes, 4);
+}
+
 }  // namespace
 }  // namespace tutti
