@@ -55,10 +55,12 @@ class Slices : public testing::TestWithParam<std::string> {
   void run(std::int32_t ranks, std::uint32_t replicas, std::uint32_t slices,
            const std::vector<std::uint64_t>& subsets) {
     const Schedule schedule = built(GetParam(), ranks, replicas);
+    const Result<Proof> proof = verify(schedule);
+    ASSERT_TRUE(proof) << proof.error().message;
     reference::ReferenceExecutor executor(schedule);
     for (const std::uint64_t bits : subsets) {
       const std::uint64_t seed = seeds_.next();
-      const auto failure = executor.run({.slots = verify(schedule)->minimal_slots,
+      const auto failure = executor.run({.slots = proof->minimal_slots,
                                          .seed = seed,
                                          .slices = slices,
                                          .in_place = subset(ranks, bits)});
