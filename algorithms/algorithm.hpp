@@ -23,9 +23,10 @@ class Algorithm {
  public:
   virtual ~Algorithm() = default;
 
-  std::string_view name;     // as on every command line and in every table
-  std::string_view summary;  // one line: formula for steps and bytes, where it wins
-  std::string_view source;   // the paper
+  std::string_view name;        // as on every command line and in every table
+  std::string_view summary;     // one line: formula for steps and bytes, where it wins
+  std::string_view source;      // the paper
+  std::string_view parameters;  // what its name may carry, as "radix=2..64"; empty: nothing
 
   [[nodiscard]] virtual bool supports(const Problem& problem) const = 0;
   // What all ranks know alike, without any rank's program. Its counts are the verified ones, or, of
@@ -37,12 +38,14 @@ class Algorithm {
   // This family with other parameters; the caller names it. kInvalidArgument says which parameters
   // there are.
   [[nodiscard]] virtual Result<std::unique_ptr<Algorithm>> with(
-      std::span<const Parameter> parameters) const;
+      std::span<const Parameter> given) const;
 
  protected:
   constexpr Algorithm(std::string_view own_name, std::string_view own_summary,
-                      std::string_view own_source)
-      : name(own_name), summary(own_summary), source(own_source) {}
+                      std::string_view own_source, std::string_view own_parameters = {})
+      : name(own_name), summary(own_summary), source(own_source), parameters(own_parameters) {}
+  // For with(): a parameter that the family does not take, and those that it does.
+  [[nodiscard]] tl::unexpected<Error> refuse(const Parameter& parameter) const;
 };
 
 // Every family there is with its default parameters, in the order in which tables list them.
@@ -65,8 +68,11 @@ class Algorithm {
 [[nodiscard]] bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks,
                                    std::uint32_t replicas);
 
-// All ranks' programs: for proof, price and pictures. kNotSupported where the algorithm does not
-// cover the problem.
+// Is it a problem, and one that the algorithm covers? To be asked before shape() and program().
+// kInvalidArgument, kNotSupported.
+[[nodiscard]] Status check_problem(const Algorithm& algorithm, const Problem& problem);
+
+// All ranks' programs: for proof, price and pictures. Errors as check_problem.
 [[nodiscard]] Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem);
 
 }  // namespace tutti

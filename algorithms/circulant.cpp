@@ -134,7 +134,8 @@ class Circulant final : public Algorithm {
   explicit constexpr Circulant(std::int32_t radix)
       : Algorithm("circulant",
                   "2 ceil(log_k p) steps, 2(p-1)/p*n bytes sent a rank: middle to large, any p",
-                  "Traeff 2024, Optimal, non-pipelined reduce-scatter and allreduce algorithms"),
+                  "Traeff 2024, Optimal, non-pipelined reduce-scatter and allreduce algorithms",
+                  "radix=2..64"),
         radix_(radix) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
@@ -178,15 +179,16 @@ class Circulant final : public Algorithm {
   }
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
-      std::span<const Parameter> parameters) const override {
+      std::span<const Parameter> given) const override {
+    static_assert(kMaxRadix == 64, "the constructor says so to users");
     std::int32_t radix = 2;
-    for (const auto& [key, value] : parameters) {
+    for (const Parameter& parameter : given) {
+      const std::string_view value = parameter.value;
       const char* const end = value.data() + value.size();
       const auto [stop, error] = std::from_chars(value.data(), end, radix);
-      if (key != "radix" || error != std::errc{} || stop != end || radix < 2 || radix > kMaxRadix)
-        return make_error(
-            Code::kInvalidArgument,
-            fmt::format("circulant: '{}={}'; it takes radix=2..{}", key, value, kMaxRadix));
+      if (parameter.key != "radix" || error != std::errc{} || stop != end || radix < 2 ||
+          radix > kMaxRadix)
+        return refuse(parameter);
     }
     return std::make_unique<Circulant>(radix);
   }

@@ -31,10 +31,17 @@
 //                                where outer sends the least
 //   reduced by a rank, rails     (s-1)/s n, and what outer reduces of n/s
 //
-// Wins where links between groups are slower than those inside. Names: hierarchical:form=rails|
-// leader:inner=A:outer=B:groups=4+4+1 (or 2x4: two groups of four). Without groups: equal ones of
-// about sqrt(p) ranks if p has such a divisor, else a smaller last one. Any p if inner and outer
-// take it. Each value is completed by outer, whose ranks all have the same bits, and then copied.
+// Wins where links between groups are slower than those inside. Any p if inner and outer take it.
+//
+// Names:
+//
+//   hierarchical:form=rails:inner=two_shot:outer=circulant:groups=4+4+1
+//
+// with form=leader for the other form, and groups=2x4 for two groups of four; up to 2^20 ranks.
+// Without groups: equal ones of about sqrt(p) ranks if p has such a divisor, else a smaller last
+// one.
+//
+// Each value is completed by outer, whose ranks all have the same bits, and then copied.
 //
 // Proved by the test suite: rails with inner ring, two_shot or circulant, leaders with inner ring,
 // tree or one_shot, and any other family as outer; g groups of n for all g*n = 1..33, 48, 64, 96,
@@ -116,7 +123,8 @@ class Hierarchical final : public Algorithm {
                std::vector<std::int32_t> groups)
       : Algorithm("hierarchical",
                   "inner(p/g) + outer(g) steps, outer's bytes between g groups: slow links between",
-                  "Karonis et al. 2000 (leaders); Cho et al. 2019, BlueConnect (rails)"),
+                  "Karonis et al. 2000 (leaders); Cho et al. 2019, BlueConnect (rails)",
+                  "form=rails|leader, inner=A, outer=B, groups=4+4+1 or 2x4"),
         form_(form),
         inner_(inner),
         outer_(outer),
@@ -135,7 +143,7 @@ class Hierarchical final : public Algorithm {
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override;
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override;
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
-      std::span<const Parameter> parameters) const override;
+      std::span<const Parameter> given) const override;
 
  private:
   struct Layout;  // of one problem
@@ -273,8 +281,9 @@ RankProgram Hierarchical::program(const Problem& problem, Rank rank) const {
 
 // "4+4+1", "2x4", "2x4+1": sizes of the groups.
 Result<std::vector<std::int32_t>> parse_groups(std::string_view text) {
-  constexpr std::int32_t kMost = 1 << 20;
+  constexpr std::int64_t kMostRanks = 1 << 20;
   std::vector<std::int32_t> groups;
+  std::int64_t ranks = 0;
   const char* at = text.data();
   const char* const end = at + text.size();
   for (bool more = true; more;) {
@@ -286,18 +295,21 @@ Result<std::vector<std::int32_t>> parse_groups(std::string_view text) {
     }
     more = read.ptr != end && *read.ptr == '+';
     at = read.ptr + 1;
-    const bool sound = read.ec == std::errc{} && (more || read.ptr == end) && size >= 1 &&
-                       count >= 1 && count <= kMost && size <= kMost;
-    if (!sound)
+    if (read.ec != std::errc{} || (!more && read.ptr != end) || size < 1 || count < 1)
       return make_error(
           Code::kInvalidArgument,
           fmt::format("hierarchical: groups={} is no list of sizes as 4+4+1 or 2x4", text));
+    ranks += std::int64_t{count} * size;  // of int32 each: no overflow before the next line
+    if (ranks > kMostRanks)
+      return make_error(
+          Code::kInvalidArgument,
+          fmt::format("hierarchical: groups={} are more than {} ranks", text, kMostRanks));
     groups.insert(groups.end(), static_cast<std::size_t>(count), size);
   }
   return groups;
 }
 
-Status refuse(std::string_view key, const Algorithm& algorithm, std::string_view why) {
+Status refuse_part(std::string_view key, const Algorithm& algorithm, std::string_view why) {
   return make_error(Code::kInvalidArgument,
                     fmt::format("hierarchical: {}={}: {}", key, algorithm.name, why));
 }
@@ -312,12 +324,13 @@ bool sends_strided(const Algorithm& algorithm, Collective collective) {
   return false;
 }
 
-Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter> parameters) const {
+Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter> given) const {
   Form form = form_;
   const Algorithm* inner = nullptr;
   const Algorithm* outer = &outer_;
   std::vector<std::int32_t> groups;
-  for (const auto& [key, value] : parameters) {
+  for (const Parameter& parameter : given) {
+    const auto [key, value] = parameter;
     if (key == "form" && (value == "rails" || value == "leader")) {
       form = value == "rails" ? Form::kRails : Form::kLeader;
     } else if (key == "inner") {
@@ -327,22 +340,19 @@ Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter>
     } else if (key == "groups") {
       TUTTI_TRY_ASSIGN(groups, parse_groups(value));
     } else {
-      return make_error(Code::kInvalidArgument,
-                        fmt::format("hierarchical: '{}={}'; it takes form=rails|leader, inner=A, "
-                                    "outer=B, groups=4+4+1",
-                                    key, value));
+      return refuse(parameter);
     }
   }
   if (inner == nullptr) inner = form == Form::kRails ? &two_shot() : &one_shot();
   auto made = std::make_unique<Hierarchical>(form, *inner, *outer, std::move(groups));
   if (dynamic_cast<const Hierarchical*>(outer) != nullptr)
-    TUTTI_TRY(refuse("outer", *outer, "one level inside another is not built"));
+    TUTTI_TRY(refuse_part("outer", *outer, "one level inside another is not built"));
   if (!takes(*inner, made->gathering(), 2) || !takes(*inner, made->spreading(), 2))
-    TUTTI_TRY(refuse("inner", *inner,
-                     form == Form::kRails ? "has no reduce_scatter and all_gather of its own"
-                                          : "has no reduce and broadcast of its own"));
+    TUTTI_TRY(refuse_part("inner", *inner,
+                          form == Form::kRails ? "has no reduce_scatter and all_gather of its own"
+                                               : "has no reduce and broadcast of its own"));
   if (sends_strided(*inner, made->gathering()))
-    TUTTI_TRY(refuse("inner", *inner, "its messages are strided; use it as outer"));
+    TUTTI_TRY(refuse_part("inner", *inner, "its messages are strided; use it as outer"));
   return made;
 }
 

@@ -55,7 +55,11 @@ Result<std::vector<Parameter>> parse_parameters(std::string_view name) {
     if (equals == 0 || equals == std::string_view::npos || equals + 1 == text.size())
       return make_error(Code::kInvalidArgument,
                         fmt::format("'{}' in '{}' is no key=value", text, name));
-    parameters.push_back({text.substr(0, equals), text.substr(equals + 1)});
+    const Parameter parameter{text.substr(0, equals), text.substr(equals + 1)};
+    if (std::ranges::find(parameters, parameter.key, &Parameter::key) != parameters.end())
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("'{}' stands twice in '{}'", parameter.key, name));
+    parameters.push_back(parameter);
     at = end;
   }
   return parameters;
@@ -74,9 +78,17 @@ Result<const Algorithm*> Variants::find(std::string_view name) {
 
 }  // namespace
 
-Result<std::unique_ptr<Algorithm>> Algorithm::with(std::span<const Parameter> parameters) const {
-  return make_error(Code::kInvalidArgument,
-                    fmt::format("{} has no parameters, so no '{}'", name, parameters.front().key));
+tl::unexpected<Error> Algorithm::refuse(const Parameter& parameter) const {
+  if (parameters.empty())
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{} has no parameters, so no '{}'", name, parameter.key));
+  return make_error(
+      Code::kInvalidArgument,
+      fmt::format("{}: '{}={}'; it takes {}", name, parameter.key, parameter.value, parameters));
+}
+
+Result<std::unique_ptr<Algorithm>> Algorithm::with(std::span<const Parameter> given) const {
+  return refuse(given.front());
 }
 
 std::span<const Algorithm* const> all_algorithms() { return families(); }
@@ -108,7 +120,7 @@ bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks, std::uint32
   return family && ranks_listed && (replicas == 1 || replicas == 2 || replicas == 4);
 }
 
-Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem) {
+Status check_problem(const Algorithm& algorithm, const Problem& problem) {
   if (problem.ranks < 1)
     return make_error(Code::kInvalidArgument,
                       fmt::format("a schedule needs at least 1 rank, not {}", problem.ranks));
@@ -119,6 +131,11 @@ Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& probl
     return make_error(Code::kNotSupported,
                       fmt::format("{} does not do {} on {} ranks", algorithm.name,
                                   name_of(problem.collective), problem.ranks));
+  return {};
+}
+
+Result<Schedule> build_schedule(const Algorithm& algorithm, const Problem& problem) {
+  TUTTI_TRY(check_problem(algorithm, problem));
   Schedule schedule{algorithm.shape(problem), {}};
   schedule.ranks.reserve(static_cast<std::size_t>(problem.ranks));
   for (Rank rank = 0; rank < problem.ranks; ++rank)

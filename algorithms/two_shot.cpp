@@ -113,11 +113,11 @@ class TwoShot final : public Algorithm {
   constexpr TwoShot()
       : Algorithm("two_shot",
                   "2 steps, 2(p-1)/p*n bytes sent a rank in 2(p-1) messages: small to middle data",
-                  kSource) {}
+                  kSource, kParameters) {}
   // The form that reads its peers' memory.
   constexpr explicit TwoShot(std::string_view own_name)
       : Algorithm(own_name, "2(p-1)/p*n bytes read a rank where they lie, 3 signals in a row",
-                  kSource),
+                  kSource, kParameters),
         remote_(true) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
@@ -153,14 +153,12 @@ class TwoShot final : public Algorithm {
   }
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
-      std::span<const Parameter> parameters) const override {
+      std::span<const Parameter> given) const override {
     bool remote = false;
-    for (const auto& [key, value] : parameters) {
-      if (key != "access" || (value != "remote" && value != "messages"))
-        return make_error(
-            Code::kInvalidArgument,
-            fmt::format("two_shot: '{}={}'; it takes access=messages|remote", key, value));
-      remote = value == "remote";
+    for (const Parameter& parameter : given) {
+      remote = parameter.value == "remote";
+      if (parameter.key != "access" || (!remote && parameter.value != "messages"))
+        return refuse(parameter);
     }
     if (remote) return std::make_unique<TwoShot>(kRemoteName);
     return std::make_unique<TwoShot>();
@@ -169,6 +167,7 @@ class TwoShot final : public Algorithm {
  private:
   static constexpr std::string_view kSource =
       "direct exchange; Shah et al. 2025, MSCCL++ (two-shot all-reduce)";
+  static constexpr std::string_view kParameters = "access=messages|remote";
   bool remote_ = false;
 };
 

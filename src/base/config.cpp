@@ -21,7 +21,7 @@ constexpr std::string_view kCmaChoices = "auto|off";
 constexpr std::string_view kLogLevelChoices = "off|error|warn|info|trace";
 
 constexpr std::array<ConfigVariable, 17> kTable{{
-    {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, 64, false,
+    {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxAlgorithmName - 1, false,
      "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
     {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
      "protocol of every connection", &Config::protocol},

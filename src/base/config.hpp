@@ -28,6 +28,8 @@ enum class CmaChoice : std::uint8_t { kAuto, kOff };
 inline constexpr std::uint32_t kSpinAuto = UINT32_MAX;
 inline constexpr std::uint32_t kMostSlots = 64;    // that a connection can hold (TUTTI_SLOTS)
 inline constexpr std::uint32_t kMostReplicas = 8;  // of a schedule (TUTTI_REPLICAS)
+// Bytes of an algorithm's name with its parameters and a zero byte (TUTTI_ALGO).
+inline constexpr std::size_t kMaxAlgorithmName = 128;
 
 // Defaults and ranges stand in the table in config.cpp; the values below are the same (tested).
 struct Config {

@@ -21,7 +21,6 @@
 namespace tutti {
 
 inline constexpr std::size_t kMaxAlgorithms = 16;
-inline constexpr std::size_t kMaxAlgorithmName = 128;  // with its parameters and a zero byte
 
 // Which access to its peers' memory a rank has, and what stands in the way of a better one.
 struct AccessView {

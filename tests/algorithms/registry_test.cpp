@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -63,12 +64,45 @@ TEST(Registry, BadParametersGetOneClearLine) {
         "hierarchical:groups=4,4", "hierarchical:groups=2x", "hierarchical:groups=x4",
         "hierarchical:groups=-1", "hierarchical:groups=99999999999"})
     EXPECT_NE(message(name), "accepted") << name;
+  // Sums that would overflow 32 bits, and lists that would not fit in memory.
+  for (const char* name :
+       {"hierarchical:groups=1048577", "hierarchical:groups=1048576+1",
+        "hierarchical:groups=1048576x1048576", "hierarchical:groups=1x1048576+1x1048576",
+        "hierarchical:groups=2147483647x2147483647"})
+    EXPECT_NE(message(name).find("are more than 1048576 ranks"), std::string::npos)
+        << message(name);
+  for (const char* name : {"hierarchical:groups=4:groups=2", "circulant:radix=2:radix=2"})
+    EXPECT_NE(message(name).find("stands twice"), std::string::npos) << message(name);
   EXPECT_NE(message("hierarchical:inner=rung").find("there are ring"), std::string::npos);
   EXPECT_NE(message("hierarchical:inner=butterfly").find("reduce_scatter"), std::string::npos);
   EXPECT_NE(message("hierarchical:form=leader:inner=two_shot").find("broadcast"),
             std::string::npos);
   EXPECT_NE(message("hierarchical:inner=pat").find("strided"), std::string::npos);
   EXPECT_NE(message("hierarchical:outer=hierarchical").find("one level"), std::string::npos);
+}
+
+TEST(Registry, EveryFamilyTakesTheParametersThatItNames) {
+  const auto message = [](std::string_view name, std::string_view parameter) {
+    return find_algorithm(fmt::format("{}:{}", name, parameter)).error().message;
+  };
+  std::size_t with_parameters = 0;
+  for (const Algorithm* algorithm : all_algorithms()) {
+    const std::string refusal = message(algorithm->name, "colour=red");
+    if (algorithm->parameters.empty()) {
+      EXPECT_EQ(refusal, fmt::format("{} has no parameters, so no 'colour'", algorithm->name));
+      continue;
+    }
+    ++with_parameters;
+    EXPECT_EQ(refusal,
+              fmt::format("{}: 'colour=red'; it takes {}", algorithm->name, algorithm->parameters));
+  }
+  EXPECT_EQ(with_parameters, 3U);
+  for (const char* name :
+       {"circulant:radix=2", "circulant:radix=64", "two_shot:access=messages",
+        "two_shot:access=remote", "hierarchical:form=leader", "hierarchical:form=rails",
+        "hierarchical:inner=ring:outer=tree:groups=4+4+1", "hierarchical:groups=2x4",
+        "hierarchical:groups=1048576"})
+    EXPECT_TRUE(find_algorithm(name)) << name;
 }
 
 TEST(Registry, RefusesProblemsThatAreNone) {

@@ -131,6 +131,16 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(tested.param.name).substr(6) + "_" + std::to_string(tested.index);
     });
 
+TEST(Config, AnAlgorithmsNameMayBeAsLongAsTheRuntimeTakesIt) {
+  const std::string longest(kMaxAlgorithmName - 1, 'x');
+  const Result<Config> config = load({{"TUTTI_ALGO", longest.c_str()}});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->algo, longest);
+  const Result<Config> longer = load({{"TUTTI_ALGO", (longest + "x").c_str()}});
+  ASSERT_FALSE(longer);
+  EXPECT_THAT(longer.error().message, HasSubstr("a text of 1 to 127 bytes"));
+}
+
 TEST(Config, AllowedTextNamesTheRange) {
   const auto allowed = [](std::string_view name) -> std::string {
     for (const ConfigVariable& variable : config_table())
