@@ -21,7 +21,8 @@ struct Outcome {
 };
 
 Outcome run(const std::string& environment, const std::string& arguments) {
-  const std::string command = environment + " " + TUTTI_INFO + " " + arguments + " 2>&1";
+  // First, so that `arguments` may send the output elsewhere.
+  const std::string command = "2>&1 " + environment + " " + TUTTI_INFO + " " + arguments;
   std::FILE* pipe = ::popen(command.c_str(), "r");
   Outcome outcome;
   char buffer[4096];
@@ -39,6 +40,7 @@ TEST(TuttiInfo, TextNamesEveryAlgorithmAndVariable) {
   for (const Algorithm* algorithm : all_algorithms()) {
     EXPECT_THAT(outcome.output, HasSubstr(std::string(algorithm->name)));
     EXPECT_THAT(outcome.output, HasSubstr(std::string(algorithm->summary)));
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(algorithm->parameters)));
   }
   for (const ConfigVariable& variable : config_table())
     EXPECT_THAT(outcome.output, HasSubstr(std::string(variable.name)));
@@ -70,6 +72,26 @@ TEST(TuttiInfo, WarnsOfBadValuesAndUnknownNames) {
   const Outcome unknown = run("TUTTI_ALGOO=ring", "");
   EXPECT_EQ(unknown.status, 0);
   EXPECT_THAT(unknown.output, HasSubstr("TUTTI_ALGOO is set and means nothing"));
+}
+
+TEST(TuttiInfo, RefusesAnUnknownAlgorithmAsTheLibraryDoes) {
+  for (const char* name : {"nope", "circulant:radix=1"}) {
+    const Outcome outcome = run(std::string("TUTTI_ALGO=") + name, "");
+    EXPECT_EQ(outcome.status, 1) << name;
+    const auto message = find_algorithm(name).error().message;
+    EXPECT_THAT(outcome.output, HasSubstr("warning: TUTTI_ALGO: " + message + "; or auto\n"));
+  }
+  EXPECT_EQ(run("TUTTI_ALGO=circulant:radix=3", "").status, 0);
+  EXPECT_EQ(run("TUTTI_ALGO=auto", "").status, 0);
+}
+
+TEST(TuttiInfo, LostOutputIsAnError) {
+  for (const char* arguments : {"", "--json", "--help"}) {
+    const Outcome outcome = run("", std::string(arguments) + " >/dev/full");
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_EQ(outcome.output,
+              "tutti-info: standard output cannot be written: No space left on device\n");
+  }
 }
 
 TEST(TuttiInfo, WrongUsage) { EXPECT_EQ(run("", "--frobnicate").status, 2); }

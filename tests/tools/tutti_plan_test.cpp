@@ -42,8 +42,9 @@ class TuttiPlan : public testing::Test {
 
   // `arguments` as a shell would read them.
   [[nodiscard]] Ran run(const std::string& arguments) const {
-    const std::string command = std::string(TUTTI_PLAN) + " " + arguments + " >" +
-                                (folder_ / "out").string() + " 2>" + (folder_ / "err").string();
+    // First, so that `arguments` may send the output elsewhere.
+    const std::string command = ">" + (folder_ / "out").string() + " 2>" +
+                                (folder_ / "err").string() + " " + TUTTI_PLAN + " " + arguments;
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(folder_ / "out"),
             contents(folder_ / "err")};
@@ -75,6 +76,7 @@ TEST_F(TuttiPlan, ListNamesEveryAlgorithmWithItsFormula) {
     EXPECT_NE(ran.out.find(fmt::format("\n{} ", algorithm->name)), std::string::npos);
     EXPECT_NE(ran.out.find(algorithm->summary), std::string::npos);
     EXPECT_NE(ran.out.find(algorithm->source), std::string::npos);
+    EXPECT_NE(ran.out.find(algorithm->parameters), std::string::npos);
   }
 }
 
@@ -151,6 +153,9 @@ TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
   expect_bad("show ring --ranks four", "--ranks");
   expect_bad("show ring --ranks 4 --rank 4", "--rank 4 is not one of 4 ranks");
   expect_bad("show ring --ranks 4 --rank 1 --format svg", "--rank goes with");
+  for (const char* rank : {"", " --rank 1", " --rank 49"})
+    expect_bad(std::string("show hierarchical:groups=2x2 --ranks 50") + rank,
+               "hierarchical:groups=2x2 does not do all_reduce on 50 ranks");
   expect_bad("show ring --ranks 4 --format xml", "none of text, json, svg");
   expect_bad("show ring --ranks 1000000", "--rank");
   expect_bad("show ring --ranks 4 --colour", "--colour");
@@ -169,6 +174,18 @@ TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
   expect_bad("verify --file " + file, "syntax error at byte");
   std::ofstream(file, std::ios::trunc) << "";
   expect_bad("verify --file " + file, "syntax error at byte");
+}
+
+TEST_F(TuttiPlan, LostOutputIsAnError) {
+  const std::string full = "/dev/full";
+  for (const char* arguments : {"list", "show ring --ranks 4", "show ring --ranks 4 --rank 1",
+                                "verify ring --ranks 4", "--help"}) {
+    const Ran ran = run(fmt::format("{} >{}", arguments, full));
+    EXPECT_EQ(ran.status, 2) << arguments;
+    EXPECT_EQ(ran.err, "tutti-plan: standard output cannot be written: No space left on device\n")
+        << arguments;
+  }
+  expect_bad("draw ring --ranks 4 -o /dev/full", "/dev/full cannot be written: No space left");
 }
 
 TEST_F(TuttiPlan, HelpIsNoError) {

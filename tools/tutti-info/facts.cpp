@@ -137,6 +137,15 @@ std::vector<Fact> machine_facts(const std::string& host_id) {
   return facts;
 }
 
+// As the library does when a communicator is made.
+Status check_algorithm(const std::string& name) {
+  if (name == "auto") return {};
+  return find_algorithm(name).map([](const Algorithm*) {}).map_error([](Error error) {
+    error.message += "; or auto";
+    return error;
+  });
+}
+
 std::vector<VariableRow> variable_rows(const Config& config) {
   const Config defaults;
   std::vector<VariableRow> rows;
@@ -158,6 +167,9 @@ Facts gather(const char* const* environment) {
   if (!config) {
     facts.warnings.push_back(config.error().message);
     facts.config_ok = false;
+  } else if (const Status known = check_algorithm(config->algo); !known) {
+    facts.warnings.push_back("TUTTI_ALGO: " + known.error().message);
+    facts.config_ok = false;
   }
   for (const UnknownVariable& unknown : unknown_variables(environment))
     facts.warnings.push_back(unknown.nearest.empty()
@@ -168,7 +180,8 @@ Facts gather(const char* const* environment) {
   facts.machine = machine_facts(config ? config->host_id : std::string());
   for (const Algorithm* algorithm : all_algorithms())
     facts.algorithms.push_back({std::string(algorithm->name), std::string(algorithm->summary),
-                                std::string(algorithm->source)});
+                                std::string(algorithm->source),
+                                std::string(algorithm->parameters)});
   facts.variables = variable_rows(config.value_or(Config{}));
   return facts;
 }

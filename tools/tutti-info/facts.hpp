@@ -14,7 +14,7 @@ struct Fact {
 };
 
 struct AlgorithmRow {
-  std::string name, summary, source;
+  std::string name, summary, source, parameters;
 };
 
 struct VariableRow {

@@ -28,8 +28,11 @@ Json object_of(const std::vector<Fact>& facts) {
 std::string to_text(const Facts& facts) {
   std::string text = section("Build", facts.build) + section("Machine", facts.machine);
   text += "Algorithms (--algo, TUTTI_ALGO; tutti-plan draws and proves them)\n";
-  for (const AlgorithmRow& row : facts.algorithms)
+  for (const AlgorithmRow& row : facts.algorithms) {
     text += fmt::format("  {:<20} {}\n  {:<20} {}\n", row.name, row.summary, "", row.source);
+    if (!row.parameters.empty())
+      text += fmt::format("  {:<20} parameters: {}\n", "", row.parameters);
+  }
   text += "\nVariables (* set in the environment)\n";
   std::size_t widest = 0;
   for (const VariableRow& row : facts.variables) widest = std::max(widest, row.name.size());
@@ -48,8 +51,10 @@ std::string to_json(const Facts& facts) {
   json["machine"] = object_of(facts.machine);
   json["algorithms"] = Json::array();
   for (const AlgorithmRow& row : facts.algorithms)
-    json["algorithms"].push_back(
-        {{"name", row.name}, {"summary", row.summary}, {"source", row.source}});
+    json["algorithms"].push_back({{"name", row.name},
+                                  {"summary", row.summary},
+                                  {"source", row.source},
+                                  {"parameters", row.parameters}});
   json["variables"] = Json::array();
   for (const VariableRow& row : facts.variables)
     json["variables"].push_back({{"name", row.name},

@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithm.hpp"
 #include "base/clock.hpp"
+#include "base/output.hpp"
 #include "schedule/pace.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/print.hpp"
@@ -47,18 +48,19 @@ std::size_t count_steps(const Schedule& schedule) {
   return steps;
 }
 
+// To `file`, or to `out` if it has no name; what is lost there, the end of the program finds.
 Status write(const std::string& text, const std::string& file, std::FILE* out) {
-  std::FILE* to = out;
-  if (!file.empty()) to = std::fopen(file.c_str(), "w");
+  if (file.empty()) {
+    static_cast<void>(std::fwrite(text.data(), 1, text.size(), out));
+    return {};
+  }
+  std::FILE* const to = std::fopen(file.c_str(), "w");
   if (to == nullptr)
     return make_error(Code::kSystemError, fmt::format("{}: {}", file, std::strerror(errno)));
-  bool written = std::fwrite(text.data(), 1, text.size(), to) == text.size();
-  written = (file.empty() ? std::fflush(to) : std::fclose(to)) == 0 && written;
-  if (!written)
-    return make_error(
-        Code::kSystemError,
-        fmt::format("{}: {}", file.empty() ? "standard output" : file, std::strerror(errno)));
-  return {};
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), to));
+  const Status written = finish_output(to, file);
+  static_cast<void>(std::fclose(to));  // flushed: nothing is lost any more
+  return written;
 }
 
 Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {
@@ -69,6 +71,7 @@ Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {
     return make_error(Code::kInvalidArgument, fmt::format("--rank {} is not one of {} ranks",
                                                           *options.rank, options.ranks));
   const Problem problem{.ranks = static_cast<std::int32_t>(options.ranks)};
+  TUTTI_TRY(check_problem(*algorithm, problem));
   const ScheduleShape shape = algorithm->shape(problem);
   TUTTI_TRY(check_replicas(shape, options.replicas));
   const auto rank = static_cast<Rank>(*options.rank);
@@ -151,6 +154,10 @@ Result<int> list_algorithms(std::FILE* out) {
   for (const Algorithm* algorithm : all_algorithms())
     fmt::print(out, "{:<{}}  {:<{}}  {}\n", algorithm->name, name, algorithm->summary, summary,
                algorithm->source);
+  fmt::print(out, "# parameters, as in circulant:radix=4; A and B are names of this list\n");
+  for (const Algorithm* algorithm : all_algorithms())
+    if (!algorithm->parameters.empty())
+      fmt::print(out, "#   {:<{}}  {}\n", algorithm->name, name, algorithm->parameters);
   return 0;
 }
 

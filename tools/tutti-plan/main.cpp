@@ -1,6 +1,7 @@
 // tutti-plan: list, show, verify and draw schedules. Parses flags; commands.hpp does the work.
 //
-// Exit status: 0, 1 if a schedule fell, 2 for bad usage, with one line that says what is wrong.
+// Exit status: 0, 1 if a schedule fell, 2 for bad usage or output that cannot be written, with one
+// line that says what is wrong.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 #include <map>
 
 #include "algorithms/algorithm.hpp"
+#include "base/output.hpp"
 #include "commands.hpp"
 #include "number_list.hpp"
 
@@ -18,8 +20,9 @@ using namespace tutti;
 constexpr int kBadUsage = 2;
 
 int report(const Result<int>& result) {
-  if (result) return *result;
-  fmt::print(stderr, "tutti-plan: {}\n", result.error().message);
+  const Status written = finish_output(stdout);
+  if (result && written) return *result;
+  fmt::print(stderr, "tutti-plan: {}\n", (result ? written.error() : result.error()).message);
   return kBadUsage;
 }
 
@@ -140,7 +143,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
+    return report(app.exit(help));
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "tutti-plan: {} (see tutti-plan --help)\n", error.what());
     return kBadUsage;
