@@ -3,18 +3,22 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <optional>
-#include <stdexcept>
 
 namespace tutti::perf {
 namespace {
@@ -49,24 +53,65 @@ bool read_all(int fd, void* data, std::size_t bytes) {
   return true;
 }
 
+// The job's first failure, in memory that its processes share since before the first fork.
+class FirstFailure {
+ public:
+  bool claim(const std::string& what) {
+    State expected = State::kNone;
+    // Relaxed: the text is published by the store below.
+    if (!state_.compare_exchange_strong(expected, State::kClaimed, std::memory_order_relaxed))
+      return false;
+    const std::size_t bytes = std::min(what.size(), kMaxFailureText);
+    std::memcpy(text_, what.data(), bytes);
+    bytes_ = bytes;
+    state_.store(State::kSet, std::memory_order_release);  // pairs with the acquire in text()
+    return true;
+  }
+  [[nodiscard]] std::string text() const {
+    return state_.load(std::memory_order_acquire) == State::kSet ? std::string(text_, bytes_) : "";
+  }
+
+ private:
+  enum class State : std::uint32_t { kNone, kClaimed, kSet };
+  static_assert(std::atomic<State>::is_always_lock_free);  // or it would not work between processes
+  std::atomic<State> state_{State::kNone};
+  std::size_t bytes_ = 0;
+  char text_[kMaxFailureText] = {};
+};
+
+struct Unmap {
+  void operator()(FirstFailure* failure) const { ::munmap(failure, sizeof(FirstFailure)); }
+};
+using SharedFailure = std::unique_ptr<FirstFailure, Unmap>;
+
+SharedFailure share_failure() {
+  void* const memory = ::mmap(nullptr, sizeof(FirstFailure), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return SharedFailure(memory == MAP_FAILED ? nullptr : new (memory) FirstFailure);
+}
+
 class JobBase : public Job {
  public:
-  JobBase(int process, std::vector<pid_t> pids, std::int64_t start_ns)
-      : process_(process), pids_(std::move(pids)), start_ns_(start_ns) {}
+  JobBase(int process, std::vector<pid_t> pids, std::int64_t start_ns, FirstFailure& failure)
+      : process_(process), pids_(std::move(pids)), start_ns_(start_ns), failure_(failure) {}
   int process() const override { return process_; }
   int processes() const override { return static_cast<int>(pids_.size()); }
   const std::vector<pid_t>& pids() const override { return pids_; }
   std::int64_t start_ns() const override { return start_ns_; }
+  bool claim_failure(const std::string& what) override { return failure_.claim(what); }
+  std::string first_failure() const override { return failure_.text(); }
 
  protected:
   int process_;
   std::vector<pid_t> pids_;
   std::int64_t start_ns_;
+  FirstFailure& failure_;
 };
 
 class SingleJob : public JobBase {
  public:
-  explicit SingleJob(std::int64_t start_ns) : JobBase(0, {::getpid()}, start_ns) {}
+  SingleJob(std::int64_t start_ns, FirstFailure& failure)
+      : JobBase(0, {::getpid()}, start_ns, failure) {}
   tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) override { return make(); }
 };
 
@@ -74,15 +119,18 @@ class SingleJob : public JobBase {
 // its closing tells the parent that the process has ended.
 class ForkedJob : public JobBase {
  public:
-  ForkedJob(int process, std::vector<pid_t> pids, std::int64_t start_ns, int down, int up)
-      : JobBase(process, std::move(pids), start_ns), down_(down), up_(up) {}
+  ForkedJob(int process, std::vector<pid_t> pids, std::int64_t start_ns, FirstFailure& failure,
+            std::pair<int, int> down_and_up)
+      : JobBase(process, std::move(pids), start_ns, failure),
+        down_(down_and_up.first),
+        up_(down_and_up.second) {}
   tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) override {
     tuttiUniqueId id{};
     if (process_ == 0) {
       id = make();
-      if (!write_all(up_, &id, sizeof(id))) throw std::runtime_error("the parent process is gone");
+      if (!write_all(up_, &id, sizeof(id))) throw OtherEnded("the parent process is gone");
     } else if (!read_all(down_, &id, sizeof(id))) {
-      throw std::runtime_error("no unique id came: process 0 ended first");
+      throw OtherEnded("no unique id came: process 0 ended first");
     }
     return id;
   }
@@ -98,10 +146,19 @@ struct Child {
   std::optional<int> wait_status;
 };
 
+void say(const LaunchOptions& options, const std::string& text) {
+  const std::string line = fmt::format("{}: {}\n", options.program, text);
+  static_cast<void>(std::fputs(line.c_str(), stderr));
+}
+
 class Launcher {
  public:
-  Launcher(const LaunchOptions& options, const std::function<int(Job&)>& body)
-      : options_(options), body_(body), children_(static_cast<std::size_t>(options.processes)) {}
+  Launcher(const LaunchOptions& options, const std::function<int(Job&)>& body,
+           FirstFailure& failure)
+      : options_(options),
+        body_(body),
+        failure_(failure),
+        children_(static_cast<std::size_t>(options.processes)) {}
 
   int run() {
     std::signal(SIGPIPE, SIG_IGN);
@@ -138,7 +195,7 @@ class Launcher {
   }
 
   bool fork_failed(const char* what) {
-    say(fmt::format("{}: {}", what, std::strerror(errno)));
+    say(options_, fmt::format("{}: {}", what, std::strerror(errno)));
     failed_ = true;
     return false;
   }
@@ -156,7 +213,7 @@ class Launcher {
     std::vector<pid_t> pids(children_.size());
     int status = EXIT_FAILURE;
     if (read_all(down[0], pids.data(), pids.size() * sizeof(pid_t))) {
-      ForkedJob job(process, std::move(pids), start_ns_, down[0], up[1]);
+      ForkedJob job(process, std::move(pids), start_ns_, failure_, {down[0], up[1]});
       status = body_(job);
     }
     std::exit(status);
@@ -231,10 +288,12 @@ class Launcher {
         children_[i].down = -1;
       }
     }
-    if (killed_) return;  // said already
+    if (killed_) return;                                        // said already
+    if (WIFEXITED(status) && !failure_.text().empty()) return;  // its body has said why
     const char* how = WIFSIGNALED(status) ? "was killed by signal" : "ended with status";
     const int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
-    say(fmt::format("{} {} {}{}", name_of(index), how, number,
+    say(options_,
+        fmt::format("{} {} {}{}", name_of(index), how, number,
                     WIFSIGNALED(status) ? fmt::format(" ({})", ::strsignal(number)) : ""));
   }
 
@@ -243,7 +302,7 @@ class Launcher {
     killed_ = failed_ = true;
     for (std::size_t i = 0; i < children_.size(); ++i) {
       if (children_[i].pid <= 0 || children_[i].wait_status) continue;
-      say(fmt::format("{} {} and is killed", name_of(i), why));
+      say(options_, fmt::format("{} {} and is killed", name_of(i), why));
       ::kill(children_[i].pid, SIGKILL);
     }
   }
@@ -255,13 +314,9 @@ class Launcher {
                          : fmt::format("ranks {}-{} (pid {})", first, last, children_[index].pid);
   }
 
-  void say(const std::string& text) const {
-    const std::string line = fmt::format("{}: {}\n", options_.program, text);
-    static_cast<void>(std::fputs(line.c_str(), stderr));
-  }
-
   const LaunchOptions& options_;
   const std::function<int(Job&)>& body_;
+  FirstFailure& failure_;
   std::vector<Child> children_;
   std::int64_t start_ns_ = 0;
   std::int64_t deadline_ns_ = 0;
@@ -272,11 +327,16 @@ class Launcher {
 }  // namespace
 
 int launch(const LaunchOptions& options, const std::function<int(Job&)>& body) {
+  const SharedFailure failure = share_failure();
+  if (!failure) {
+    say(options, fmt::format("mmap: {}", std::strerror(errno)));
+    return EXIT_FAILURE;
+  }
   if (options.processes == 1) {
-    SingleJob job(now_ns());
+    SingleJob job(now_ns(), *failure);
     return body(job);
   }
-  return Launcher(options, body).run();
+  return Launcher(options, body, *failure).run();
 }
 
 }  // namespace tutti::perf

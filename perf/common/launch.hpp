@@ -11,12 +11,19 @@
 
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "tutti/tutti.h"
 
 namespace tutti::perf {
+
+// Thrown where this process cannot go on because another one has ended.
+class OtherEnded : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // What the body learns of its place. Valid during the body.
 class Job {
@@ -28,10 +35,19 @@ class Job {
   [[nodiscard]] virtual const std::vector<pid_t>& pids() const = 0;
   // Monotonic clock just before the first fork.
   [[nodiscard]] virtual std::int64_t start_ns() const = 0;
-  // Process 0 gives an id, all receive it; once. Blocks until the id is there; throws
-  // std::runtime_error if process 0 ended first.
+  // Process 0 gives an id, all receive it; once. Blocks until the id is there; throws OtherEnded if
+  // process 0 ended first.
   [[nodiscard]] virtual tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) = 0;
+  // Keeps the first failure of the whole job, and says whether it was this one. Claim before peers
+  // can learn of the failure: then what they meet by it comes later, and the cause stands here. The
+  // launcher does not report how a process ended whose job has a failure claimed, unless a signal
+  // ended it. Any thread.
+  virtual bool claim_failure(const std::string& what) = 0;
+  // What was claimed first, perhaps cut to kMaxFailureText; empty: nothing yet. Any thread.
+  [[nodiscard]] virtual std::string first_failure() const = 0;
 };
+
+inline constexpr std::size_t kMaxFailureText = 2000;
 
 struct LaunchOptions {
   std::string program;  // for messages

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -15,14 +18,18 @@
 namespace tutti::perf {
 namespace {
 
-void print(const std::string& text) {
-  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stdout));
-  std::fflush(stdout);
+// Returns 0, or the errno of what could not be written.
+int write_out(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  return std::fflush(stdout) == 0 && written ? 0 : errno;
 }
 
-std::optional<double> required_busbw() {
-  const char* text = std::getenv("NCCL_TESTS_MIN_BW");
-  return text != nullptr ? std::optional(std::atof(text)) : std::nullopt;
+void say(const std::string& program, const std::string& text) {
+  static_cast<void>(std::fputs(fmt::format("{}: {}\n", program, text).c_str(), stderr));
+}
+
+std::string lost_output(int error_number) {
+  return fmt::format("standard output cannot be written: {}", std::strerror(error_number));
 }
 
 // The table on stdout and the JSON file; lives in rank 0's process.
@@ -59,21 +66,28 @@ class Report : public Reporter {
     static_cast<void>(std::fputs(fmt::format("# skipped {}\n", what).c_str(), stderr));
   }
 
-  // Returns whether the run counts as a success.
+  // Returns whether the run counts as a success; a lost line is a failure.
   bool finish(Summary summary, const std::string& memory_line) {
     if (in_row_) print("\n");
     if (json_ && !json_->close(summary, local_time()))
       summary.errors.push_back(fmt::format("{} could not be written", json_->path()));
     print(footer_text(collective_.program, summary, memory_line));
-    return summary.ok();
+    if (output_error_ != 0) say(collective_.program, lost_output(output_error_));
+    return summary.ok() && output_error_ == 0;
   }
 
  private:
+  void print(const std::string& text) {
+    const int error = write_out(text);
+    if (output_error_ == 0) output_error_ = error;
+  }
+
   const Collective& collective_;
   const Options& options_;
   std::vector<std::string> arguments_;
   std::unique_ptr<JsonReport> json_;
   bool in_row_ = false;
+  int output_error_ = 0;  // errno of the first line that could not be written
 };
 
 // One process of the job: its threads and what they share.
@@ -84,7 +98,10 @@ class Process {
       : collective_(collective),
         options_(options),
         job_(job),
-        report_(collective, options, arguments) {}
+        report_(collective, options, arguments) {
+    summary_.completed = false;
+    summary_.required_busbw = options.required_busbw;
+  }
 
   int run() {
     try {
@@ -93,13 +110,14 @@ class Process {
       if (job_.process() == 0) report_.begin(devices());
       start_threads();
     } catch (const std::exception& error) {
-      record(first_rank(), error.what());
+      record(first_rank(), error);
     }
-    if (!error_.empty())
-      static_cast<void>(
-          std::fputs(fmt::format("{}: {}\n", collective_.program, error_).c_str(), stderr));
+    if (tell_error_) say(collective_.program, error_);
     if (job_.process() != 0) return error_.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (!error_.empty()) summary_.errors.push_back(error_);
+    if (!error_.empty()) {
+      const std::string cause = job_.first_failure();
+      summary_.errors.push_back(cause.empty() ? error_ : cause);
+    }
     return report_.finish(summary_, memory_line_) ? EXIT_SUCCESS : EXIT_FAILURE;
   }
 
@@ -153,12 +171,12 @@ class Process {
       try {
         run_ranks(thread, ranks);
         ranks.finish();
-      } catch (...) {
-        ranks.abort();  // so that no other rank waits for this one
-        throw;
+      } catch (const std::exception& error) {
+        record(first, error);  // before others can meet what comes of it
+        ranks.abort();         // so that no other rank waits for this one
       }
     } catch (const std::exception& error) {
-      record(first, error.what());
+      record(first, error);
     }
   }
 
@@ -183,7 +201,7 @@ class Process {
     if (!speaks) return;
     summary_.out_of_bounds = bench.wrong();
     summary_.average_busbw = bench.average_busbw();
-    summary_.required_busbw = required_busbw();
+    summary_.completed = true;
     if (options_.report_memory) memory_line_ = memory_line(after_init, bench.buffer_bytes());
   }
 
@@ -196,18 +214,31 @@ class Process {
       return static_cast<double>(use.anonymous_bytes + use.shared_part_bytes) / 0x1p20;
     };
     const double user = static_cast<double>(buffer_bytes) * options_.threads / 0x1p20;
-    const double init = total(*after_init) - total(*before_init_);
-    const double collective = total(*now) - total(*after_init) - user;
+    // To the printed digit, and never a negative zero.
+    const auto rounded = [](double value) { return std::round(value * 10) / 10 + 0.0; };
+    const double init = rounded(total(*after_init) - total(*before_init_));
+    const double collective = rounded(total(*now) - total(*after_init) - user);
     return fmt::format(
         "# {:<20} : Initialization {:.1f} MB | User-Allocated {:.1f} MB | "
         "Collective {:.1f} MB | Total  {:.1f} MB\n",
         "Host memory usage", init, user, collective, init + user + collective);
   }
 
-  // Keeps the first error of this process.
-  void record(int rank, const std::string& what) {
+  // Keeps the first error of this process. It is told if it is the job's first, or another cause;
+  // not if it is the same again or comes of another process's failure.
+  void record(int rank, const std::exception& error) {
     const std::lock_guard lock(mutex_);
-    if (error_.empty()) error_ = fmt::format("rank {}: {}", rank, what);
+    if (!error_.empty()) return;
+    error_ = fmt::format("rank {}: {}", rank, error.what());
+    if (job_.claim_failure(error_)) {
+      tell_error_ = true;
+      return;
+    }
+    const auto* const failed = dynamic_cast<const Exception*>(&error);
+    const bool consequence = dynamic_cast<const OtherEnded*>(&error) != nullptr ||
+                             (failed != nullptr && failed->code() == tuttiRemoteError);
+    const bool known = job_.first_failure().find(error.what()) != std::string::npos;
+    tell_error_ = !consequence && !known;
   }
 
   const Collective& collective_;
@@ -217,8 +248,9 @@ class Process {
   std::optional<MemoryUse> before_init_;
   tuttiUniqueId id_{};
   std::mutex mutex_;
-  std::string error_;  // guarded by mutex_
-  Summary summary_;    // written by rank 0's thread, read after it was joined
+  std::string error_;        // guarded by mutex_
+  bool tell_error_ = false;  // guarded by mutex_
+  Summary summary_;          // written by rank 0's thread, read after it was joined
   std::string memory_line_;
 };
 
@@ -243,18 +275,19 @@ int run_tool(const Collective& collective, int argc, char** argv) {
   ParseOutcome outcome =
       parse_options(collective.program, {arguments.begin() + 1, arguments.end()});
   if (!outcome.options) {
-    static_cast<void>(std::fputs(outcome.text.c_str(), outcome.status == 0 ? stdout : stderr));
-    return outcome.status;
-  }
-  if (std::getenv("NCCL_TESTS_SPLIT") != nullptr ||
-      std::getenv("NCCL_TESTS_SPLIT_MASK") != nullptr) {
-    static_cast<void>(
-        std::fputs("NCCL_TESTS_SPLIT needs tuttiCommSplit, which this version does "
-                   "not have\n",
-                   stderr));
-    return kUsageError;
+    if (outcome.status != 0) {
+      static_cast<void>(std::fputs(outcome.text.c_str(), stderr));
+      return outcome.status;
+    }
+    const int error = write_out(outcome.text);
+    if (error != 0) say(collective.program, lost_output(error));
+    return error == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
   }
   Options& options = *outcome.options;
+  if (const std::string wrong = apply_environment(options, std::getenv); !wrong.empty()) {
+    say(collective.program, wrong);
+    return kUsageError;
+  }
   limit_to_memory(options);
   for (const std::string& note : options.notes)
     static_cast<void>(std::fputs(fmt::format("# note: {}\n", note).c_str(), stderr));

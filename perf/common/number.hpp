@@ -133,7 +133,6 @@ template <typename Format>
 }
 
 // ---- Names and sizes, in the order of tuttiDataType_t and tuttiRedOp_t
-// ---------------------------
 
 [[nodiscard]] std::size_t element_bytes(tuttiDataType_t type);
 // As nccl-tests spells them: "float", "half", "f8e4m3".

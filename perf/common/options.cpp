@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <functional>
+#include <cmath>
 
 namespace tutti::perf {
 namespace {
@@ -112,6 +112,14 @@ std::string read_sizes(const Raw& raw, Options& options) {
   return {};
 }
 
+// "sum, prod, ...", for messages.
+template <typename Name>
+std::string names(int count, Name name) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += fmt::format("{}, ", name(i));
+  return text + "all";
+}
+
 std::string read_names(const Raw& raw, Options& options) {
   options.all_ops = raw.op == "all";
   if (options.all_ops) {
@@ -120,7 +128,8 @@ std::string read_names(const Raw& raw, Options& options) {
   } else if (const auto op = parse_op(raw.op)) {
     options.ops = {*op};
   } else {
-    return fmt::format("-o: unknown operation '{}'", raw.op);
+    return fmt::format("-o: unknown operation '{}'; there are {}", raw.op,
+                       names(kOpCount, [](int i) { return op_name(static_cast<Op>(i)); }));
   }
   options.all_types = raw.type == "all";
   if (options.all_types) {
@@ -130,7 +139,9 @@ std::string read_names(const Raw& raw, Options& options) {
   } else if (const auto type = parse_type(raw.type)) {
     options.types = {*type};
   } else {
-    return fmt::format("-d: unknown data type '{}'", raw.type);
+    return fmt::format(
+        "-d: unknown data type '{}'; there are {}", raw.type,
+        names(tuttiNumTypes, [](int i) { return type_name(static_cast<tuttiDataType_t>(i)); }));
   }
   if (raw.root == "all") {
     options.root = -1;
@@ -222,6 +233,25 @@ ParseOutcome parse_options(const std::string& program, std::vector<std::string> 
   if (const auto error = finish(raw, options); !error.empty())
     return {std::nullopt, fmt::format("{}: {}\n", program, error), kUsageError};
   return {std::move(options), {}, 0};
+}
+
+std::string apply_environment(Options& options,
+                              const std::function<const char*(const char*)>& getenv_like) {
+  for (const char* name : {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"})
+    if (getenv_like(name) != nullptr)
+      return fmt::format("{} needs tuttiCommSplit, which this version does not have", name);
+  const char* const set = getenv_like("NCCL_TESTS_MIN_BW");
+  if (const std::string_view all = set != nullptr ? set : ""; !all.empty()) {
+    double busbw = 0;
+    const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), busbw);
+    if (error != std::errc() || end != all.data() + all.size() || !std::isfinite(busbw) ||
+        busbw < 0)
+      return fmt::format("NCCL_TESTS_MIN_BW='{}' is no bandwidth in GB/s, as 12.5", all);
+    options.required_busbw = busbw;
+  }
+  const char* const algorithm = getenv_like("TUTTI_ALGO");
+  if (options.algorithm.empty() && algorithm != nullptr) options.algorithm = algorithm;
+  return {};
 }
 
 std::optional<std::uint64_t> parse_bytes(std::string_view text) {

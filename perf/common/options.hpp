@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,15 +49,16 @@ struct Options {
   std::string json_path;                                // -J
   Average average = Average::kAverage;                  // -a
   bool report_memory = false;                           // -M
-  int unalign = 0;                 // -u: elements by which buffers start off a page
-  bool per_iteration = false;      // -I
-  int per_iteration_skip = 0;      // -K
-  std::string algorithm;           // --algo; empty: the library chooses
-  bool startup = false;            // --startup
-  bool show_plan = false;          // --plan
-  bool json_environment = false;   // --json-env
-  std::uint64_t seed = 1;          // --seed
-  std::vector<std::string> notes;  // one line each, for stderr
+  int unalign = 0;                       // -u: elements by which buffers start off a page
+  bool per_iteration = false;            // -I
+  int per_iteration_skip = 0;            // -K
+  std::string algorithm;                 // --algo, else TUTTI_ALGO; empty: the library chooses
+  bool startup = false;                  // --startup
+  bool show_plan = false;                // --plan
+  bool json_environment = false;         // --json-env
+  std::uint64_t seed = 1;                // --seed
+  std::optional<double> required_busbw;  // NCCL_TESTS_MIN_BW, GB/s
+  std::vector<std::string> notes;        // one line each, for stderr
 
   [[nodiscard]] int ranks() const { return processes * threads * ranks_per_thread; }
 };
@@ -70,6 +72,11 @@ struct ParseOutcome {
 // `arguments` without the program's name.
 [[nodiscard]] ParseOutcome parse_options(const std::string& program,
                                          std::vector<std::string> arguments);
+
+// What the environment adds to the arguments; returns what is wrong with it, or nothing.
+// `getenv_like` as getenv.
+[[nodiscard]] std::string apply_environment(
+    Options& options, const std::function<const char*(const char*)>& getenv_like);
 
 // A size: a number, decimals allowed, with an optional suffix K, M or G (powers of 1024, any case,
 // "KB" and "KiB" mean the same). nullopt if it is none or exceeds 2^53.

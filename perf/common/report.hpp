@@ -1,4 +1,4 @@
-// What the perf tools report, as data; and its two forms: the table of nccl-tests 2.19, byte for
+// What the perf tools report, as data, and its two forms: the table of nccl-tests 2.19, byte for
 // byte, and its JSON file.
 //
 // Text functions are pure: data in, lines out. JsonReport owns its file. One thread.
@@ -69,14 +69,15 @@ struct Summary {
   double average_busbw = 0;
   std::optional<double> required_busbw;  // NCCL_TESTS_MIN_BW
   std::vector<std::string> errors;
+  bool completed = true;  // false: ended before everything was measured, so no figure is known
+  [[nodiscard]] bool values_ok() const { return completed && out_of_bounds == 0; }
   [[nodiscard]] bool bandwidth_ok() const {
-    return !required_busbw || average_busbw >= *required_busbw * 0.9;
+    return !required_busbw || (completed && average_busbw >= *required_busbw * 0.9);
   }
-  [[nodiscard]] bool ok() const { return out_of_bounds == 0 && bandwidth_ok() && errors.empty(); }
+  [[nodiscard]] bool ok() const { return values_ok() && bandwidth_ok() && errors.empty(); }
 };
 
 // ---- Text
-// ----------------------------------------------------------------------------------------
 
 // Right-aligned in `width` characters with 2, 1 or 0 decimals, else an exponent.
 [[nodiscard]] std::string fixed_width(double value, int width);
@@ -94,7 +95,6 @@ struct Summary {
                                       const std::string& memory_line);
 
 // ---- JSON
-// ----------------------------------------------------------------------------------------
 
 // Written when closed. The environment is stored only if asked for.
 class JsonReport {

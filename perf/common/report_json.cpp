@@ -152,7 +152,7 @@ void JsonReport::add(const Row& row, const Options& options) {
 bool JsonReport::close(const Summary& summary, const std::string& now) {
   Json& json = document_->json;
   json["out_of_bounds"] = {{"count", summary.out_of_bounds},
-                           {"okay", text_of(summary.out_of_bounds == 0)}};
+                           {"okay", text_of(summary.values_ok())}};
   json["average_bus_bandwidth"] = {
       {"bandwidth", summary.average_busbw},
       {"okay", summary.required_busbw ? text_of(summary.bandwidth_ok()) : "unchecked"}};

@@ -171,10 +171,16 @@ std::string plan_text(const Row& row) {
 
 std::string footer_text(const std::string& program, const Summary& summary,
                         const std::string& memory_line) {
-  std::string text = fmt::format("# {:<20} : {} {}\n", "Out of bounds values",
-                                 summary.out_of_bounds, summary.out_of_bounds ? "FAILED" : "OK");
+  // Of a run that ended early no figure may be read as a good one.
+  const auto known = [&](auto figure) {
+    return summary.completed ? fmt::format("{}", figure) : std::string("N/A");
+  };
+  std::string text =
+      fmt::format("# {:<20} : {} {}\n", "Out of bounds values", known(summary.out_of_bounds),
+                  summary.values_ok() ? "OK" : "FAILED");
   const char* verdict = !summary.required_busbw ? "" : summary.bandwidth_ok() ? "OK" : "FAILED";
-  text += fmt::format("# {:<20} : {:g} {}\n", "Avg bus bandwidth", summary.average_busbw, verdict);
+  text += fmt::format("# {:<20} : {} {}\n", "Avg bus bandwidth",
+                      known(fmt::format("{:g}", summary.average_busbw)), verdict);
   if (!memory_line.empty()) text += memory_line;
   text += fmt::format("#\n# Collective test concluded: {}\n", program);
   for (const std::string& error : summary.errors) text += fmt::format("# error: {}\n", error);

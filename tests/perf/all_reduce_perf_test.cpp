@@ -33,13 +33,16 @@ std::vector<std::string> split(const std::string& line) {
 // A running tool. Its output is read as it comes, so that it never blocks on a full pipe.
 class Tool {
  public:
-  explicit Tool(const std::string& arguments) {
+  // With `file`, stdout goes there and not into `output`.
+  explicit Tool(const std::string& arguments, const char* file = nullptr) {
     int out[2], err[2];
     if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    if (file != nullptr)
+      posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, file, O_WRONLY, 0);
     std::vector<std::string> words = split(arguments);
     words.insert(words.begin(), TUTTI_ALL_REDUCE_PERF);
     std::vector<char*> argv;
@@ -192,6 +195,12 @@ TEST(AllReducePerfTool, ForcedAlgorithmIsReported) {
     EXPECT_THAT(tool.output, HasSubstr(fmt::format("algorithm {}\n", name)));
     EXPECT_THAT(tool.output, HasSubstr(fmt::format("#   plan both: {} ", name)));
   }
+  ::setenv("TUTTI_ALGO", "ring", 1);
+  Tool by_environment("-t 3 -b 4K -e 4K -n 2 --plan");
+  ::unsetenv("TUTTI_ALGO");
+  ASSERT_EQ(by_environment.finish(), 0) << by_environment.output << by_environment.errors;
+  EXPECT_THAT(by_environment.output, HasSubstr("algorithm ring\n"));
+  EXPECT_THAT(by_environment.output, HasSubstr("#   plan both: ring "));
   Tool unknown("-t 2 --algo does_not_exist -b 8 -e 8");
   EXPECT_EQ(unknown.finish(), 1);
   EXPECT_THAT(unknown.errors, HasSubstr("does_not_exist"));
@@ -222,6 +231,43 @@ TEST(AllReducePerfTool, TooLittleBandwidthFails) {
   ::unsetenv("NCCL_TESTS_MIN_BW");
   EXPECT_EQ(tool.finish(), 1);
   EXPECT_THAT(tool.output, HasSubstr(" FAILED\n"));
+}
+
+TEST(AllReducePerfTool, OneMistakeIsToldOnceAndByItsCause) {
+  for (const char* shape : {"--procs 4", "-t 4", "--procs 2 -t 2"}) {
+    Tool tool(fmt::format("{} -b 8 -e 8 -d f8e4m3", shape));
+    EXPECT_EQ(tool.finish(), 1);
+    EXPECT_EQ(std::count(tool.errors.begin(), tool.errors.end(), '\n'), 1) << tool.errors;
+    EXPECT_THAT(tool.errors, testing::ContainsRegex("^all_reduce_perf: rank [0-3]: .*f8e4m3"));
+    EXPECT_THAT(tool.output, testing::ContainsRegex("# error: rank [0-3]: .*f8e4m3"));
+    EXPECT_THAT(tool.output, HasSubstr("# Out of bounds values : N/A FAILED\n"));
+    EXPECT_THAT(tool.output, testing::Not(HasSubstr("OK")));
+  }
+}
+
+TEST(AllReducePerfTool, LostOutputIsAFailure) {
+  for (const char* arguments : {"-t 2 -b 8 -e 8 -n 2", "--procs 2 -b 8 -e 8 -n 2", "--help"}) {
+    Tool tool(arguments, "/dev/full");
+    EXPECT_EQ(tool.finish(), 1) << arguments;
+    EXPECT_THAT(tool.errors, HasSubstr("all_reduce_perf: standard output cannot be written: "
+                                       "No space left on device\n"));
+  }
+}
+
+TEST(AllReducePerfTool, MemoryLineHasNoNegativeZero) {
+  Tool tool("-t 2 -b 8 -e 8 -n 2 -M 1");
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  EXPECT_THAT(tool.output, HasSubstr("# Host memory usage    : Initialization "));
+  EXPECT_THAT(tool.output, testing::Not(HasSubstr("-0.0 MB")));
+}
+
+TEST(AllReducePerfTool, ABadEnvironmentIsWrongUsage) {
+  ::setenv("NCCL_TESTS_MIN_BW", "abc", 1);
+  Tool tool("-t 2 -b 8 -e 8 -n 2");
+  ::unsetenv("NCCL_TESTS_MIN_BW");
+  EXPECT_EQ(tool.finish(), 2);
+  EXPECT_EQ(tool.errors,
+            "all_reduce_perf: NCCL_TESTS_MIN_BW='abc' is no bandwidth in GB/s, as 12.5\n");
 }
 
 TEST(AllReducePerfTool, WrongUsageAndHelp) {

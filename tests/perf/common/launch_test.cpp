@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -84,6 +85,47 @@ TEST(Launch, AFailedProcessFailsTheCommand) {
   testing::internal::CaptureStderr();
   EXPECT_NE(launch(options_of(2), [](Job& job) { return job.process() == 1 ? 5 : 0; }), 0);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("ended with status 5"));
+}
+
+TEST(Launch, TheFirstFailureIsKnownToAllAndToldByItsBodyAlone) {
+  testing::internal::CaptureStderr();
+  EXPECT_NE(launch(options_of(4),
+                   [](Job& job) -> int {
+                     if (job.process() == 2) {
+                       const bool first =
+                           job.claim_failure("the cause") && !job.claim_failure("what came of it");
+                       return first ? 6 : 0;
+                     }
+                     while (job.first_failure().empty()) ::sched_yield();
+                     const bool second = job.claim_failure("what came of it");
+                     return !second && job.first_failure() == "the cause" ? 6 : 0;
+                   }),
+            0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  const std::string huge(2 * kMaxFailureText, 'x');
+  EXPECT_EQ(launch(options_of(1),
+                   [&](Job& job) {
+                     EXPECT_EQ(job.first_failure(), "");
+                     EXPECT_TRUE(job.claim_failure(huge));
+                     EXPECT_EQ(job.first_failure(), huge.substr(0, kMaxFailureText));
+                     return 0;
+                   }),
+            0);
+}
+
+TEST(Launch, ASignalIsToldAlsoAfterAFailure) {
+  testing::internal::CaptureStderr();
+  EXPECT_NE(launch(options_of(2),
+                   [](Job& job) -> int {
+                     if (job.process() == 0) return job.claim_failure("the cause") ? 6 : 0;
+                     while (job.first_failure().empty()) ::sched_yield();
+                     ::kill(::getpid(), SIGKILL);
+                     wait_to_be_killed();
+                   }),
+            0);
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("was killed by signal 9 (Killed)\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("ended with status")));
 }
 
 TEST(Launch, NobodyWaitsForAnIdThatCannotCome) {

@@ -1,7 +1,9 @@
 #include "common/options.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <sstream>
 
 namespace tutti::perf {
@@ -108,6 +110,49 @@ TEST(Options, WrongUsageIsSaidInOneLine) {
     EXPECT_TRUE(outcome.text.starts_with("all_reduce_perf: ")) << outcome.text;
     EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
   }
+}
+
+TEST(Options, UnknownNamesAreToldTheKnownOnes) {
+  EXPECT_EQ(parse("-o xor").text,
+            "all_reduce_perf: -o: unknown operation 'xor'; there are sum, prod, max, min, avg, "
+            "mulsum, all\n");
+  const std::string types = parse("-d float128").text;
+  for (int i = 0; i < tuttiNumTypes; ++i)
+    EXPECT_NE(types.find(fmt::format(" {},", type_name(static_cast<tuttiDataType_t>(i)))),
+              std::string::npos)
+        << types;
+}
+
+// What `name` of `environment` makes of the options of a command line.
+std::string applied(Options& options, const std::map<std::string, std::string>& environment) {
+  return apply_environment(options, [&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Environment, GivesTheLeastBandwidthAndTheAlgorithm) {
+  Options o = *parse("").options;
+  EXPECT_EQ(applied(o, {}), "");
+  EXPECT_EQ(applied(o, {{"NCCL_TESTS_MIN_BW", ""}, {"TUTTI_ALGO", ""}}), "");
+  EXPECT_FALSE(o.required_busbw);
+  EXPECT_EQ(o.algorithm, "");
+  EXPECT_EQ(applied(o, {{"NCCL_TESTS_MIN_BW", "12.5"}, {"TUTTI_ALGO", "ring"}}), "");
+  EXPECT_EQ(o.required_busbw, 12.5);
+  EXPECT_EQ(o.algorithm, "ring");
+  o = *parse("--algo tree").options;
+  EXPECT_EQ(applied(o, {{"TUTTI_ALGO", "ring"}}), "");
+  EXPECT_EQ(o.algorithm, "tree");
+}
+
+TEST(Environment, BadValuesAreRefused) {
+  for (const char* text : {"abc", "1x", "-1", "nan", "inf", " 1"}) {
+    Options o;
+    EXPECT_EQ(applied(o, {{"NCCL_TESTS_MIN_BW", text}}),
+              fmt::format("NCCL_TESTS_MIN_BW='{}' is no bandwidth in GB/s, as 12.5", text));
+  }
+  Options o;
+  EXPECT_NE(applied(o, {{"NCCL_TESTS_SPLIT", "OR 3"}}).find("tuttiCommSplit"), std::string::npos);
 }
 
 TEST(Options, HelpSucceeds) {

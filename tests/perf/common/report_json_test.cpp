@@ -42,6 +42,15 @@ Row example_row() {
   return row;
 }
 
+TEST_F(JsonTest, ARunThatEndedEarlyIsNotOkay) {
+  Summary summary;
+  summary.completed = false;
+  summary.errors = {"rank 1: gone"};
+  const auto json = write({}, example_row(), summary);
+  EXPECT_EQ(json["out_of_bounds"]["okay"], "false");
+  EXPECT_EQ(json["errors"][0], "rank 1: gone");
+}
+
 TEST_F(JsonTest, HasTheFieldsOfNcclTests) {
   Options options;
   options.step_factor = 2;

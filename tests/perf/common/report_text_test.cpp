@@ -136,6 +136,21 @@ TEST(ReportText, Footer) {
             "#\n");
 }
 
+TEST(ReportText, FooterOfARunThatEndedEarlyHasNoGoodFigure) {
+  Summary summary;
+  summary.completed = false;
+  summary.required_busbw = 0;
+  summary.errors = {"rank 1: gone"};
+  EXPECT_FALSE(summary.ok());
+  EXPECT_EQ(footer_text("all_reduce_perf", summary, ""),
+            "# Out of bounds values : N/A FAILED\n"
+            "# Avg bus bandwidth    : N/A FAILED\n"
+            "#\n"
+            "# Collective test concluded: all_reduce_perf\n"
+            "# error: rank 1: gone\n"
+            "#\n");
+}
+
 TEST(ReportText, BandwidthMayFallTenPercentShort) {
   EXPECT_TRUE((Summary{0, 90.0, 100.0, {}}.ok()));
   EXPECT_FALSE((Summary{0, 89.999, 100.0, {}}.ok()));
