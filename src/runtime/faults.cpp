@@ -31,10 +31,13 @@ Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers) {
                           poison.mine.to_string(), culprit, poison.theirs.to_string()),
               poison.culprit};
     case Poison::Kind::kTimeout:
-      return {poison.code,
-              fmt::format("{} is alive but did not come within the operation timeout{}; {} waited",
-                          culprit, during(poison.mine), reporter),
-              poison.culprit};
+      return {
+          poison.code,
+          fmt::format(
+              "{} is alive but did not come within the operation timeout (TUTTI_OP_TIMEOUT_S){}; "
+              "{} waited",
+              culprit, during(poison.mine), reporter),
+          poison.culprit};
     case Poison::Kind::kAbort:
       return {poison.code,
               fmt::format("{} aborted the communicator{}", culprit, during(poison.mine)),

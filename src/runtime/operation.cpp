@@ -242,6 +242,17 @@ std::optional<Error> Operation::departed(Rank peer) {
                    .mine = signature_});
 }
 
+namespace {
+
+// All ranks tell one story of a timeout; how long this one waits is its own configuration.
+Error with_timeout(Error error, std::int64_t timeout_ns) {
+  if (error.code == Code::kTimeout)
+    error.message += fmt::format("; the timeout is {} s", static_cast<double>(timeout_ns) / 1e9);
+  return error;
+}
+
+}  // namespace
+
 Status Operation::look_around(std::int64_t waited_ns) {
   Communicator& c = communicator_;
   if (disturbed() && hopeless()) {
@@ -256,11 +267,12 @@ Status Operation::look_around(std::int64_t waited_ns) {
   if (const auto error = mismatch_with(peer)) return tl::unexpected(*error);
   if (const auto error = departed(peer)) return tl::unexpected(*error);
   if (waited_ns >= c.config_.op_timeout_ns)
-    return tl::unexpected(c.poison({.code = Code::kTimeout,
-                                    .culprit = culprit_of_wait(peer),
-                                    .reporter = c.rank_,
-                                    .kind = Poison::Kind::kTimeout,
-                                    .mine = signature_}));
+    return tl::unexpected(with_timeout(c.poison({.code = Code::kTimeout,
+                                                 .culprit = culprit_of_wait(peer),
+                                                 .reporter = c.rank_,
+                                                 .kind = Poison::Kind::kTimeout,
+                                                 .mine = signature_}),
+                                       c.config_.op_timeout_ns));
   if (!warned_ && waited_ns >= c.config_.warn_after_ns) {
     warned_ = true;
     TUTTI_LOG(c.log_, LogLevel::kWarn, "{} has waited {} s for {}", signature_.to_string(),
