@@ -14,35 +14,41 @@
  * Rules that hold for every function below:
  *
  * Units. `count` is in elements of the data type, `size` and every name ending in Bytes in bytes,
- *   every name ending in Ms in milliseconds. A rank is 0 <= rank < nranks, in the user's order.
+ * every name ending in Ms in milliseconds. A rank is 0 <= rank < nranks, in the user's order.
+ *
  * Host communicators and streams. A communicator whose rank was initialized without a CUDA device
- *   is a host communicator: buffers are ordinary host memory of any alignment that suits the data
- *   type. Its stream argument is NULL, which means: the calling thread runs the operation and the
- *   call returns when it is complete (recvbuff holds the result, sendbuff may be reused). Inside a
- *   group the same holds for tuttiGroupEnd. A stream that is not NULL gives tuttiNotSupported in
- *   this version.
+ * is a host communicator: buffers are ordinary host memory of any alignment that suits the data
+ * type. Its stream argument is NULL, which means: the calling thread runs the operation and the
+ * call returns when it is complete (recvbuff holds the result, sendbuff may be reused). Inside a
+ * group the same holds for tuttiGroupEnd. A stream that is not NULL gives tuttiNotSupported in
+ * this version.
+ *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
- *   count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage
- *   with a message that names both sides.
+ * count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage
+ * with a message that names both sides.
+ *
  * Threads. Different communicators may be used by different threads at the same time. One
- *   communicator is used by one thread at a time, except for tuttiCommAbort,
- *   tuttiCommGetAsyncError and tuttiGetLastError, which any thread may call at any time before the
- *   communicator is destroyed. A communicator does not survive fork(): only the process that
- *   initialized it may use it.
+ * communicator is used by one thread at a time, except for tuttiCommAbort,
+ * tuttiCommGetAsyncError and tuttiGetLastError, which any thread may call at any time before the
+ * communicator is destroyed. A communicator does not survive fork(): only the process that
+ * initialized it may use it.
+ *
  * Blocking. Every call is bounded. A dead or mismatched peer ends the call with an error; a peer
- *   that lives but does not come, a stopped one too, ends it after the operation timeout (10
- * minutes unless configured). No call exits or raises a signal, or prints anything but the log,
- * which is on stderr and holds warnings only, unless TUTTI_DEBUG and TUTTI_DEBUG_FILE say
- * otherwise. Errors. Every function returns a tuttiResult_t. After tuttiSystemError,
- * tuttiInternalError, tuttiInvalidUsage, tuttiRemoteError or tuttiTimeout from a communication call
- * the communicator is poisoned: every later communication call on it returns the same code, on
- * every rank (the rank whose own resources failed gets that failure's code first), and only
- * tuttiCommAbort, tuttiCommDestroy, tuttiCommFinalize and the queries remain. tuttiInvalidArgument
- * and tuttiNotSupported are found before anything is sent and change nothing. After an error the
- * contents of recvbuff are undefined. The text of an error is in tuttiGetLastError. Ownership.
- * Buffers stay the caller's. They must stay valid, and sendbuff unchanged, from the call until the
- * operation is complete. Output arguments are written only on tuttiSuccess, unless said otherwise.
- * A NULL where a pointer is needed gives tuttiInvalidArgument.
+ * that lives but does not come, a stopped one too, ends it after the operation timeout (10 minutes
+ * unless configured). No call exits or raises a signal, or prints anything but the log, which is on
+ * stderr and holds warnings only, unless TUTTI_DEBUG and TUTTI_DEBUG_FILE say otherwise.
+ *
+ * Errors. Every function returns a tuttiResult_t. After tuttiSystemError, tuttiInternalError,
+ * tuttiInvalidUsage, tuttiRemoteError or tuttiTimeout from a communication call the communicator is
+ * poisoned: every later communication call on it returns the same code, on every rank (the rank
+ * whose own resources failed gets that failure's code first), and only tuttiCommAbort,
+ * tuttiCommDestroy, tuttiCommFinalize and the queries remain. tuttiInvalidArgument and
+ * tuttiNotSupported are found before anything is sent and change nothing. After an error the
+ * contents of recvbuff are undefined. The text of an error is in tuttiGetLastError.
+ *
+ * Ownership. Buffers stay the caller's. They must stay valid, and sendbuff unchanged, from the call
+ * until the operation is complete. Output arguments are written only on tuttiSuccess, unless said
+ * otherwise. A NULL where a pointer is needed gives tuttiInvalidArgument.
  *
  * Complete in this version: version and error texts, unique ids, tuttiCommInitRank,
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,

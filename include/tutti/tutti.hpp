@@ -10,6 +10,10 @@
 // outcome matters. Header-only; needs libtutti.
 #pragma once
 
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "tutti.hpp needs C++20: compile with -std=c++20, in CMake set(CMAKE_CXX_STANDARD 20)"
+#endif
+
 #include <concepts>
 #include <cstdint>
 #include <cstring>

@@ -95,15 +95,22 @@ class Installed:
         expected = [f"rank {rank}: sum 6" for rank in range(4)]
         expect(lines == expected, f"{expected}, is {lines}")
 
-    def test_find_package(self):
-        build = os.path.join(self.options.work, "find_package")
-        run(self.options.cmake, "-S", os.path.join(self.options.here, "consumer"), "-B", build,
-            "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={self.prefix}",
-            f"-DCMAKE_C_COMPILER={self.options.cc}", f"-DCMAKE_CXX_COMPILER={self.options.cxx}",
-            f"-DEXAMPLES={self.options.source}/examples", env=self.clean_env)
+    def build_project(self, source, build, *settings):
+        run(self.options.cmake, "-S", source, "-B", build, "-G", "Ninja",
+            f"-DCMAKE_PREFIX_PATH={self.prefix}", *settings, env=self.clean_env)
         run(self.options.cmake, "--build", build, env=self.clean_env)
+
+    def test_find_package(self):
+        consumer = os.path.join(self.options.here, "consumer")
+        settings = [f"-DCMAKE_C_COMPILER={self.options.cc}",
+                    f"-DEXAMPLES={self.options.source}/examples"]
+        both = os.path.join(self.options.work, "find_package")
+        self.build_project(consumer, both, f"-DCMAKE_CXX_COMPILER={self.options.cxx}", *settings)
         for name in ("hello_c", "hello_cpp"):
-            self.run_example(os.path.join(build, name), self.clean_env)
+            self.run_example(os.path.join(both, name), self.clean_env)
+        c_alone = os.path.join(self.options.work, "find_package_c")
+        self.build_project(consumer, c_alone, "-DCONSUMER_LANGUAGES=C", *settings)
+        self.run_example(os.path.join(c_alone, "hello_c"), self.clean_env)
 
     def test_pkg_config(self):
         build = os.path.join(self.options.work, "pkg_config")
@@ -120,23 +127,53 @@ class Installed:
             run(compiler, standard, *strict, source, "-o", program, *flags, env=env)
             self.run_example(program, {**self.clean_env, "LD_LIBRARY_PATH": self.libdir})
 
+    def readme_block(self, language):
+        with open(os.path.join(self.options.source, "README.md"), encoding="utf-8") as file:
+            blocks = re.findall(rf"```{language}\n(.*?)```", file.read(), flags=re.DOTALL)
+        expect(len(blocks) == 1, f"one {language} block in the README, found {len(blocks)}")
+        return blocks[0]
+
     def test_readme(self):
         """The README's program builds and does what it says."""
         build = os.path.join(self.options.work, "readme")
         os.makedirs(build, exist_ok=True)
-        with open(os.path.join(self.options.source, "README.md"), encoding="utf-8") as file:
-            blocks = re.findall(r"```cpp\n(.*?)```", file.read(), flags=re.DOTALL)
-        expect(len(blocks) == 1, f"one program in the README, found {len(blocks)}")
         source = os.path.join(build, "example.cpp")
         with open(source, "w", encoding="utf-8") as file:
-            file.write(blocks[0])
+            file.write(self.readme_block("cpp"))
         env = {**self.clean_env, "PKG_CONFIG_PATH": os.path.join(self.libdir, "pkgconfig")}
         flags = run("pkg-config", "--cflags", "--libs", "tutti", env=env).split()
         program = os.path.join(build, "example")
-        run(self.options.cxx, "-std=c++20", "-Wall", source, "-o", program, *flags, "-pthread")
-        lines = sorted(run(program, env={**env, "LD_LIBRARY_PATH": self.libdir}).splitlines())
+        run(self.options.cxx, "-std=c++20", "-Wall", source, "-o", program, *flags)
+        self.run_readme(program, {**env, "LD_LIBRARY_PATH": self.libdir})
+
+    def run_readme(self, program, env):
+        lines = sorted(run(program, env=env).splitlines())
         expected = [f"rank {rank}: 1.5" for rank in range(4)]
         expect(lines == expected, f"{expected}, is {lines}")
+
+    def test_readme_cmake(self):
+        """So does its CMakeLists.txt, which names no language standard."""
+        source = os.path.join(self.options.work, "readme_cmake")
+        os.makedirs(source, exist_ok=True)
+        heading = "cmake_minimum_required(VERSION 3.16)\nproject(example LANGUAGES CXX)\n"
+        for name, text in (("example.cpp", self.readme_block("cpp")),
+                           ("CMakeLists.txt", heading + self.readme_block("cmake"))):
+            with open(os.path.join(source, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        build = os.path.join(source, "build")
+        self.build_project(source, build, f"-DCMAKE_CXX_COMPILER={self.options.cxx}")
+        self.run_readme(os.path.join(build, "example"), self.clean_env)
+
+    def test_old_standard(self):
+        """tutti.hpp says that it needs C++20."""
+        source = os.path.join(self.options.work, "old_standard.cpp")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("#include <tutti/tutti.hpp>\n")
+        done = subprocess.run([self.options.cxx, "-std=c++17", "-fsyntax-only", source, "-I",
+                               os.path.join(self.prefix, "include")], capture_output=True,
+                              text=True, timeout=100, check=False)
+        expect(done.returncode != 0 and "tutti.hpp needs C++20" in done.stderr,
+               f"an error that names C++20:\n{done.stderr}")
 
     def test_programs(self):
         """The installed programs find the installed library, from any folder."""
