@@ -72,9 +72,9 @@ class Report : public Reporter {
     if (json_ && !json_->close(summary, local_time()))
       summary.errors.push_back(fmt::format("{} could not be written", json_->path()));
     print(footer_text(collective_.program, summary, memory_line));
-    if (output_error_ != 0) say(collective_.program, lost_output(output_error_));
     return summary.ok() && output_error_ == 0;
   }
+  [[nodiscard]] int output_error() const { return output_error_; }
 
  private:
   void print(const std::string& text) {
@@ -118,7 +118,13 @@ class Process {
       const std::string cause = job_.first_failure();
       summary_.errors.push_back(cause.empty() ? error_ : cause);
     }
-    return report_.finish(summary_, memory_line_) ? EXIT_SUCCESS : EXIT_FAILURE;
+    const bool good = report_.finish(summary_, memory_line_);
+    if (report_.output_error() != 0) {
+      const std::string lost = lost_output(report_.output_error());
+      static_cast<void>(job_.claim_failure(lost));
+      say(collective_.program, lost);
+    }
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
   }
 
  private:

@@ -14,6 +14,7 @@ namespace tutti {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 struct Outcome {
   int status = -1;
@@ -89,8 +90,8 @@ TEST(TuttiInfo, LostOutputIsAnError) {
   for (const char* arguments : {"", "--json", "--help"}) {
     const Outcome outcome = run("", std::string(arguments) + " >/dev/full");
     EXPECT_EQ(outcome.status, 1) << arguments;
-    EXPECT_EQ(outcome.output,
-              "tutti-info: standard output cannot be written: No space left on device\n");
+    EXPECT_THAT(outcome.output, StartsWith("tutti-info: standard output cannot be written: "));
+    EXPECT_EQ(outcome.output.find('\n') + 1, outcome.output.size()) << outcome.output;
   }
 }
 
