@@ -3,14 +3,11 @@
 // nothing.
 #pragma once
 
-#include <cstdio>
-
 #include "base/result.hpp"
 
 namespace tutti {
 
-// Flushes `stream`. kSystemError if anything written to it so far was lost; `what` names it in the
-// message.
-[[nodiscard]] Status finish_output(std::FILE* stream, std::string_view what = "standard output");
+// Flushes standard output. kSystemError if anything written to it so far was lost.
+[[nodiscard]] Status finish_output();
 
 }  // namespace tutti

@@ -43,8 +43,8 @@ class TuttiPlan : public testing::Test {
   // `arguments` as a shell would read them.
   [[nodiscard]] Ran run(const std::string& arguments) const {
     // First, so that `arguments` may send the output elsewhere.
-    const std::string command = ">" + (folder_ / "out").string() + " 2>" +
-                                (folder_ / "err").string() + " " + TUTTI_PLAN + " " + arguments;
+    const std::string command = fmt::format(">{} 2>{} {} {}", (folder_ / "out").string(),
+                                            (folder_ / "err").string(), TUTTI_PLAN, arguments);
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(folder_ / "out"),
             contents(folder_ / "err")};

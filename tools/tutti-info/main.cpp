@@ -12,7 +12,7 @@ extern char** environ;
 namespace {
 
 bool written() {
-  const tutti::Status status = tutti::finish_output(stdout);
+  const tutti::Status status = tutti::finish_output();
   if (!status)
     static_cast<void>(std::fputs(("tutti-info: " + status.error().message + "\n").c_str(), stderr));
   return status.has_value();

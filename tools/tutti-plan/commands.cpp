@@ -9,7 +9,6 @@
 
 #include "algorithms/algorithm.hpp"
 #include "base/clock.hpp"
-#include "base/output.hpp"
 #include "schedule/pace.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/print.hpp"
@@ -57,10 +56,12 @@ Status write(const std::string& text, const std::string& file, std::FILE* out) {
   std::FILE* const to = std::fopen(file.c_str(), "w");
   if (to == nullptr)
     return make_error(Code::kSystemError, fmt::format("{}: {}", file, std::strerror(errno)));
-  static_cast<void>(std::fwrite(text.data(), 1, text.size(), to));
-  const Status written = finish_output(to, file);
-  static_cast<void>(std::fclose(to));  // flushed: nothing is lost any more
-  return written;
+  bool written = std::fwrite(text.data(), 1, text.size(), to) == text.size();
+  written = std::fclose(to) == 0 && written;
+  if (!written)
+    return make_error(Code::kSystemError,
+                      fmt::format("{} cannot be written: {}", file, std::strerror(errno)));
+  return {};
 }
 
 Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {

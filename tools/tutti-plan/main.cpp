@@ -20,7 +20,7 @@ using namespace tutti;
 constexpr int kBadUsage = 2;
 
 int report(const Result<int>& result) {
-  const Status written = finish_output(stdout);
+  const Status written = finish_output();
   if (result && written) return *result;
   fmt::print(stderr, "tutti-plan: {}\n", (result ? written.error() : result.error()).message);
   return kBadUsage;
