@@ -191,26 +191,26 @@ typedef enum {
 /* A communicator's configuration. Start from TUTTI_CONFIG_INITIALIZER and set fields; a field left
  * undefined takes the configuration variable of its name, then the default. Strings are copied
  * during the call. The first three fields say which version of the struct the caller compiled and
- * must not be touched. Fields marked "device" are accepted and have no effect on host
- * communicators. */
+ * must not be touched. Fields marked "device" are checked and have no effect on host
+ * communicators. A value outside the range that stands with its field is tuttiInvalidArgument. */
 typedef struct tuttiConfig_v100 {
   size_t size;
   unsigned int magic;
   unsigned int version;
   int blocking;            /* 1 (default): calls block. 0: tuttiNotSupported in this version   */
-  int cgaClusterSize;      /* device */
-  int minCTAs;             /* device */
-  int maxCTAs;             /* device */
+  int cgaClusterSize;      /* device; 0 to 8 */
+  int minCTAs;             /* device; >= 1   */
+  int maxCTAs;             /* device; >= minCTAs */
   const char* netName;     /* transport between hosts; no effect among ranks of one host       */
-  int splitShare;          /* tuttiCommSplit may share the parent's resources                  */
-  int trafficClass;        /* of network connections                                           */
+  int splitShare;          /* 0 or 1: tuttiCommSplit may share the parent's resources          */
+  int trafficClass;        /* of network connections; >= 0                                     */
   const char* commName;    /* not used in this version                                         */
-  int collnetEnable;       /* device */
-  int CTAPolicy;           /* device */
-  int shrinkShare;         /* tuttiCommShrink may share the parent's resources                 */
-  int nvlsCTAs;            /* device */
-  int nChannelsPerNetPeer; /* device */
-  int nvlinkCentricSched;  /* device */
+  int collnetEnable;       /* device; 0 or 1 */
+  int CTAPolicy;           /* device; TUTTI_CTA_POLICY_* */
+  int shrinkShare;         /* 0 or 1: tuttiCommShrink may share the parent's resources         */
+  int nvlsCTAs;            /* device; >= 1   */
+  int nChannelsPerNetPeer; /* device; >= 1   */
+  int nvlinkCentricSched;  /* device; 0 or 1 */
   /* Extensions. */
   int opTimeoutMs;       /* how long an operation waits for a peer that lives; > 0           */
   int initTimeoutMs;     /* how long initialization waits for all ranks to join; > 0         */
@@ -291,8 +291,12 @@ TUTTI_API tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* uniqueId);
 /* Joins the communicator of `commId` as `rank` of `nranks`. Collective: returns when all ranks have
  * joined, or with an error after the initialization timeout, naming the ranks that did not come.
  * Ranks may be threads of one process, processes, or both. One thread that initializes several
- * ranks puts the calls in a group; then `comm` must stay a valid pointer until tuttiGroupEnd, which
- * joins all of them and is where errors appear. On failure *comm is TUTTI_COMM_NULL.
+ * ranks puts the calls in a group; tuttiGroupEnd joins all of them and is where errors appear.
+ * *comm is written during this call, never later: in a group it is a handle at once, which only
+ * tuttiCommDestroy and tuttiCommAbort take before the group's end. On failure *comm is
+ * TUTTI_COMM_NULL; where tuttiGroupEnd reports the failure, every handle that was made in the group
+ * is invalid from then on.
+ * nranks is at most 65536.
  * Errors: tuttiInvalidArgument (rank or nranks out of range, damaged id), tuttiInvalidUsage (ranks
  * disagree on nranks, a rank twice), tuttiTimeout, tuttiRemoteError, tuttiSystemError. */
 TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId commId,
@@ -490,8 +494,10 @@ TUTTI_API tuttiResult_t tuttiGroupStart(void);
  * when all of them are complete. If a call inside the group had returned an error already,
  * nothing of the group runs and that error is returned again: the ranks it would have met wait for
  * it, so abort. An error while running ends that call, poisons its communicator and is returned;
- * the calls of other communicators complete. tuttiInvalidUsage without a matching tuttiGroupStart.
- */
+ * the calls of other communicators complete. If an initialization fails, the others of the group
+ * end soon, none of its handles is left, and the first cause is returned. tuttiInvalidUsage without
+ * a matching tuttiGroupStart, and, with nothing run, if a communicator of the group was destroyed
+ * or aborted since its call. */
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
 /* Closes the group, runs nothing, and writes the time that it would take.

@@ -140,7 +140,9 @@ struct UniqueId {
 };
 
 // A group: calls made while it is open are held back and run together by end(). It is how one
-// thread drives several ranks. Belongs to the thread that opened it.
+// thread drives several ranks. Belongs to the thread that opened it. A Communicator that is made in
+// a group is usable after end(); it may be moved before. If end() throws, those that were made in
+// the group hold invalid handles. One that is destroyed before end() makes end() throw.
 class Group {
  public:
   Group() { check(tuttiGroupStart()); }

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/control/handshake.hpp"
 #include "runtime/group.hpp"
 #include "runtime/handle.hpp"
 
@@ -34,6 +35,44 @@ tl::unexpected<Error> bad_argument(const char* function, std::string_view what) 
   return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
 }
 
+// Fields that have no effect on host communicators are checked too: a program that is wrong should
+// hear of it before it runs on a device.
+Status check_ranges(const tuttiConfig_t& config, const char* function) {
+  struct Field {
+    const char* name;
+    int value, least, most;
+  };
+  const Field fields[] = {
+      {"blocking", config.blocking, 0, 1},
+      {"cgaClusterSize", config.cgaClusterSize, 0, 8},
+      {"minCTAs", config.minCTAs, 1, INT_MAX},
+      {"maxCTAs", config.maxCTAs, 1, INT_MAX},
+      {"splitShare", config.splitShare, 0, 1},
+      {"trafficClass", config.trafficClass, 0, INT_MAX},
+      {"collnetEnable", config.collnetEnable, 0, 1},
+      {"CTAPolicy", config.CTAPolicy, 0, TUTTI_CTA_POLICY_EFFICIENCY | TUTTI_CTA_POLICY_ZERO},
+      {"shrinkShare", config.shrinkShare, 0, 1},
+      {"nvlsCTAs", config.nvlsCTAs, 1, INT_MAX},
+      {"nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, INT_MAX},
+      {"nvlinkCentricSched", config.nvlinkCentricSched, 0, 1},
+      {"opTimeoutMs", config.opTimeoutMs, 1, INT_MAX},
+      {"initTimeoutMs", config.initTimeoutMs, 1, INT_MAX},
+  };
+  for (const auto& [name, value, least, most] : fields) {
+    if (value == TUTTI_CONFIG_UNDEF_INT || (value >= least && value <= most)) continue;
+    return bad_argument(function,
+                        fmt::format("{} is {}; use {}", name, value,
+                                    most == INT_MAX ? fmt::format(">= {}", least)
+                                                    : fmt::format("{} to {}", least, most)));
+  }
+  if (config.minCTAs != TUTTI_CONFIG_UNDEF_INT && config.maxCTAs != TUTTI_CONFIG_UNDEF_INT &&
+      config.minCTAs > config.maxCTAs)
+    return bad_argument(function,
+                        fmt::format("minCTAs is {} and maxCTAs {}; use minCTAs <= maxCTAs",
+                                    config.minCTAs, config.maxCTAs));
+  return {};
+}
+
 Result<CommunicatorOptions> make_options(const tuttiConfig_t* config, const char* function) {
   CommunicatorOptions options;
   const Result<Config>& environment = process_config();
@@ -42,55 +81,50 @@ Result<CommunicatorOptions> make_options(const tuttiConfig_t* config, const char
   if (config == nullptr) return options;
   if (config->size != sizeof(tuttiConfig_t) || config->magic != TUTTI_CONFIG_MAGIC)
     return bad_argument(function, "start the configuration from TUTTI_CONFIG_INITIALIZER");
+  TUTTI_TRY(check_ranges(*config, function));
   if (config->blocking == 0)
     return make_error(
         Code::kNotSupported,
         fmt::format("{}: communicators that do not block are not in this version", function));
-  const auto milliseconds = [&](int value, std::int64_t& field, const char* name) -> Status {
-    if (value == TUTTI_CONFIG_UNDEF_INT) return {};
-    if (value <= 0) return bad_argument(function, fmt::format("{} is {}; use > 0", name, value));
-    field = std::int64_t{value} * 1'000'000;
-    return {};
+  const auto milliseconds = [](int value, std::int64_t& field) {
+    if (value != TUTTI_CONFIG_UNDEF_INT) field = std::int64_t{value} * 1'000'000;
   };
-  TUTTI_TRY(milliseconds(config->opTimeoutMs, options.config.op_timeout_ns, "opTimeoutMs"));
-  TUTTI_TRY(milliseconds(config->initTimeoutMs, options.config.init_timeout_ns, "initTimeoutMs"));
+  milliseconds(config->opTimeoutMs, options.config.op_timeout_ns);
+  milliseconds(config->initTimeoutMs, options.config.init_timeout_ns);
   if (config->algorithm != nullptr) options.config.algo = config->algorithm;
   return options;
 }
 
-// Initializes now, or when the thread's group ends. *comm is a handle at once in either case, so
-// that the group can fill it in; it is taken back if the initialization fails.
-Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
-                  const tuttiConfig_t* config, const char* function) {
+// Initializes now, or when the thread's group ends; *comm is written now in either case.
+Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
+                             const tuttiConfig_t* config, const char* function) {
   if (comm == nullptr) return bad_argument(function, "comm is NULL");
   *comm = nullptr;
+  if (ranks > control::kMaxRanks)
+    return bad_argument(
+        function, fmt::format("nranks is {}; at most {} can join", ranks, control::kMaxRanks));
   if (ranks < 1 || rank < 0 || rank >= ranks)
     return bad_argument(
         function, fmt::format("rank {} of {} ranks; a rank is 0 <= rank < nranks", rank, ranks));
   TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(config, function));
   TUTTI_TRY(forced_algorithm(options.config.algo));
-  OwnedHandle handle = make_handle();
   UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
-  const auto create = [=](tuttiComm* into) -> Status {
-    auto result = Communicator::create(unique, rank, ranks, options);
-    if (!result) return tl::unexpected(std::move(result).error());
-    into->communicator = *std::move(result);
+  const Group::Init create = [=](tuttiComm& handle, std::stop_token cancel) -> Status {
+    CommunicatorOptions own = options;
+    own.cancel = std::move(cancel);
+    TUTTI_TRY_ASSIGN(handle.communicator, Communicator::create(unique, rank, ranks, own));
     return {};
   };
   Group& group = Group::current();
-  if (!group.active()) {
-    TUTTI_TRY(create(handle.get()));
-    *comm = handle.release();
-    return {};
+  OwnedHandle handle = make_handle();
+  if (group.active()) {
+    group.add_init(handle.get(), create);
+  } else {
+    TUTTI_TRY(create(*handle.get().comm, {}));
   }
-  *comm = handle.release();
-  group.add_init([=] { return create(*comm); },
-                 [=] {
-                   retire(*comm);
-                   *comm = nullptr;
-                 });
-  return {};
+  *comm = handle.get().comm;
+  return handle.release();
 }
 
 // Memory given out by tuttiMemAlloc, so that tuttiMemFree knows it and its length.
@@ -150,10 +184,11 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int t
                                   kName));
   Group& group = Group::current();
   if (group.active()) {
-    group.add(*communicator, call);
+    TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, kName));
+    group.add(handle, call);
     return {};
   }
-  const std::pair<Communicator*, AllReduceCall> one{communicator, call};
+  HeldCall one{communicator, call, nullptr};
   return run_operations({&one, 1});
 }
 
@@ -219,10 +254,11 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId com
 
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank,
                                       tuttiConfig_t* config) {
-  return guarded("tuttiCommInitRank", nullptr, [&] {
-    const Status status = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
-    if (!status && Group::current().active()) Group::current().fail(status.error());
-    return status;
+  return guarded("tuttiCommInitRank", nullptr, [&]() -> Status {
+    const auto handle = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
+    if (handle) return {};
+    if (Group::current().active()) Group::current().fail(handle.error());
+    return tl::unexpected(handle.error());
   });
 }
 
@@ -254,16 +290,13 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     std::memcpy(plain.internal, id.bytes.data(), id.bytes.size());
     Group& group = Group::current();
     group.start();
-    Status status;
-    for (int i = 0; i < ndev && status; ++i)
-      status = initialize(&comm[i], ndev, plain, i, nullptr, kName);
-    if (!status) group.fail(status.error());
+    for (int i = 0; i < ndev; ++i)
+      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName); !handle) {
+        group.fail(handle.error());
+        break;
+      }
     const Status ended = group.end();
-    if (ended || group.active()) return ended;
-    for (int i = 0; i < ndev; ++i) {  // no handle is left of a job that could not start
-      if (comm[i] != nullptr) retire(comm[i]);
-      comm[i] = nullptr;
-    }
+    if (!ended) std::fill_n(comm, ndev, nullptr);  // the group has ended the handles
     return ended;
   });
 }
@@ -278,20 +311,21 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   if (comm == nullptr) return tuttiSuccess;
   return guarded("tuttiCommDestroy", nullptr, [&]() -> Status {
-    TUTTI_TRY(open_handle(comm, "tuttiCommDestroy"));
-    retire(comm);
+    TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, "tuttiCommDestroy"));
+    retire(handle);
     return {};
   });
 }
 
 tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
   if (comm == nullptr) return tuttiSuccess;
+  HandleRef handle;
   const tuttiResult_t result = guarded("tuttiCommAbort", comm, [&]() -> Status {
-    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommAbort"));
-    communicator->abort();
+    TUTTI_TRY_ASSIGN(handle, check_handle(comm, "tuttiCommAbort"));
+    if (handle.comm->communicator) handle.comm->communicator->abort();
     return {};
   });
-  if (result == tuttiSuccess) retire(comm);
+  if (result == tuttiSuccess) retire(handle);
   return result;
 }
 

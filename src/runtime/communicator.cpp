@@ -18,8 +18,6 @@ namespace {
 // hands the core to whatever else the machine runs, for a scheduler's slice; waits between calls
 // that come without pause are far shorter.
 constexpr std::uint32_t kSpinsWithCore = 50'000;
-// A connect is tried in pieces, this long at first, so that abort and poison end it soon.
-constexpr std::int64_t kConnectSliceMs = 100;
 
 WaitPolicy make_wait_policy(const Config& config, std::int32_t host_ranks, std::int32_t cores) {
   WaitPolicy policy;
@@ -46,11 +44,24 @@ void warn_of_unknown_variables(const Log& log) {
   });
 }
 
+// Once a process: every rank of it would say the same.
+void warn_of_log_file(const Log& log, const Error& error) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    TUTTI_LOG(log, LogLevel::kError, "{}; logging to stderr, see TUTTI_DEBUG_FILE", error.message);
+  });
+}
+
 }  // namespace
 
 Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options)
     : rank_(rank), ranks_(ranks), generation_(control::fork_generation()), config_(options.config) {
-  if (auto log = Log::open(config_.log_level, config_.log_file, rank)) log_ = *std::move(log);
+  if (auto log = Log::open(config_.log_level, config_.log_file, rank)) {
+    log_ = *std::move(log);
+  } else {
+    log_ = Log(config_.log_level, rank);
+    warn_of_log_file(log_, log.error());
+  }
 }
 
 Communicator::~Communicator() { leave(); }
@@ -63,16 +74,18 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, R
                       fmt::format("rank {} of {}: a rank is 0 <= rank < nranks", rank, ranks));
   std::unique_ptr<Communicator> communicator(new Communicator(rank, ranks, options));
   warn_of_unknown_variables(communicator->log_);
-  TUTTI_TRY(communicator->join(id));
+  TUTTI_TRY(communicator->join(id, options.cancel));
   return communicator;
 }
 
-Status Communicator::join(const UniqueId& id) {
+Status Communicator::join(const UniqueId& id, const std::stop_token& cancel) {
   const Deadline deadline = Deadline::in_ns(config_.init_timeout_ns);
   TUTTI_TRY_ASSIGN(
       control_,
-      ControlPlane::join(id, rank_, ranks_,
-                         {.deadline = deadline, .host_id_text = config_.host_id, .log = log_}));
+      ControlPlane::join(
+          id, rank_, ranks_,
+          {.deadline = deadline, .host_id_text = config_.host_id, .log = log_, .cancel = cancel}));
+  const std::stop_callback cancelled(cancel, [this] { control_->interrupt(); });
   peers_ = control_->peers();
   const std::uint64_t host = peers_[static_cast<std::size_t>(rank_)].host_id;
   host_ranks_ = static_cast<std::int32_t>(std::count_if(
@@ -92,6 +105,9 @@ Status Communicator::join(const UniqueId& id) {
   TUTTI_TRY_ASSIGN(board_, Board::open(*control_, deadline));
   board_->set_state(RankState::kAlive);
   dead_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(ranks_));
+  // Acquire pairs with the release in abort().
+  control_->end_calls_when(
+      [this] { return aborted_.load(std::memory_order_acquire) || board_->poisoned(); });
   if (ranks_ > 1)
     control_->watch_peers([this](Rank dead) {
       // Release pairs with the acquire in Operation::hopeless.
@@ -224,7 +240,7 @@ Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) 
                    compile_plan(*candidate.algorithm, problem, candidate.options, rank_));
   std::vector<Connection> sends, recvs;
   for (const ConnectionSpec& spec : bound->plan.sends) {
-    TUTTI_TRY(connect(spec.destination));
+    TUTTI_TRY(transport_->connect(spec.destination, Deadline::in_ns(config_.op_timeout_ns)));
     TUTTI_TRY_ASSIGN(Connection connection, transport_->open_send(spec));
     sends.push_back(connection);
   }
@@ -248,17 +264,6 @@ Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) 
   BoundPlan* const raw = bound.get();
   plans_[id] = std::move(bound);
   return raw;
-}
-
-Status Communicator::connect(Rank peer) {
-  const Deadline deadline = Deadline::in_ns(config_.op_timeout_ns);
-  std::int64_t slice_ms = kConnectSliceMs;
-  for (;; slice_ms *= 2) {
-    const std::int64_t slice_ns = std::min(deadline.left_ns(), slice_ms * 1'000'000);
-    const Status status = transport_->connect(peer, Deadline::in_ns(slice_ns));
-    if (status || status.error().code != Code::kTimeout || deadline.passed()) return status;
-    if (aborted_.load(std::memory_order_acquire) || board_->poisoned()) return status;
-  }
 }
 
 Error Communicator::poison(const Poison& poison) {

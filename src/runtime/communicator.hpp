@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 
 #include "base/config.hpp"
@@ -28,6 +29,7 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
+  std::stop_token cancel;  // ends create() early
 };
 
 // One call, validated by the C boundary for type and operation ranges.
@@ -39,7 +41,15 @@ struct AllReduceCall {
   ReduceOp op = ReduceOp::kSum;
 };
 
+class Communicator;
 class Operation;
+
+// A call, and what keeps its communicator alive until it has ended; null: the caller does.
+struct HeldCall {
+  Communicator* communicator = nullptr;
+  AllReduceCall call;
+  std::shared_ptr<const void> hold;
+};
 
 class Communicator {
  public:
@@ -84,7 +94,7 @@ class Communicator {
 
  private:
   friend class Operation;
-  friend Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls);
+  friend Status run_operations(std::span<HeldCall> calls);
 
   // A plan with its connections, kept for the next call of the same kind.
   struct BoundPlan {
@@ -99,13 +109,12 @@ class Communicator {
   };
 
   Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
-  [[nodiscard]] Status join(const UniqueId& id);
+  [[nodiscard]] Status join(const UniqueId& id, const std::stop_token& cancel);
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
   // Null: as the settings say.
   [[nodiscard]] Status force_algorithm(const Algorithm* algorithm);
   [[nodiscard]] Result<BoundPlan*> plan_for(const AllReduceCall& call);
   [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
-  [[nodiscard]] Status connect(Rank peer);
   // What this rank alone finds out; the job takes the least of all ranks.
   [[nodiscard]] AccessView look_at_peers();
   [[nodiscard]] Result<PeerMemory> memory_of(Rank peer);
@@ -189,6 +198,7 @@ class Operation {
   [[nodiscard]] std::optional<Error> mismatch_with(Rank peer);
   [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error fault_error();
+  [[nodiscard]] Error unprepared(const Error& cause);
   [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
   [[nodiscard]] Rank culprit_of_wait(Rank peer) const;
   void finish();
@@ -206,7 +216,8 @@ class Operation {
 
 // Runs operations in the calling thread until all are done. Those of one communicator run in the
 // order given, those of different communicators by turns (so one thread can carry many ranks).
-// Returns the first error; every operation has ended then.
-[[nodiscard]] Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls);
+// Returns the first error; every operation has ended then. Of several, what holds a communicator is
+// let go as soon as its own have ended, so that an abort waits for no other communicator.
+[[nodiscard]] Status run_operations(std::span<HeldCall> calls);
 
 }  // namespace tutti

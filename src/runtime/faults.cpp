@@ -47,6 +47,11 @@ Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers) {
           poison.code,
           fmt::format("{} failed or left{}; seen by {}", culprit, during(poison.mine), reporter),
           poison.culprit};
+    case Poison::Kind::kNoWay:
+      return {poison.code,
+              fmt::format("{} could not connect to {}{}; its own error says why", reporter, culprit,
+                          during(poison.mine)),
+              poison.reporter};
   }
   return {Code::kInternalError, fmt::format("{} poisoned the communicator", culprit),
           poison.culprit};

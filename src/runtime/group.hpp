@@ -1,12 +1,15 @@
 // Group calls: what a thread issues between GroupStart and GroupEnd is carried out together at the
-// outermost GroupEnd. Thread-local; knows only communicators and calls.
+// outermost GroupEnd. Thread-local. Keeps handles, never communicators nor the user's variables:
+// both may be gone by the end, which is an error then.
 #pragma once
 
 #include <functional>
-#include <utility>
+#include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "runtime/communicator.hpp"
+#include "runtime/handle.hpp"
 
 namespace tutti {
 
@@ -17,36 +20,39 @@ class Group {
 
   [[nodiscard]] bool active() const { return depth_ > 0; }
   void start() { ++depth_; }
-  void add(Communicator& communicator, const AllReduceCall& call) {
-    calls_.emplace_back(&communicator, call);
-  }
-  // A blocking initialization; those of one group run at the same time, a thread each. `discard`
-  // undoes what was prepared for one that fails or never runs.
-  void add_init(std::function<Status()> run, std::function<void()> discard) {
-    inits_.push_back({std::move(run), std::move(discard)});
-  }
+  void add(HandleRef handle, const AllReduceCall& call) { calls_.push_back({handle, call}); }
+  // A blocking initialization of the handle; those of one group run at the same time, a thread
+  // each. The first that fails ends the others by the token. The handle of one that fails or never
+  // runs is abandoned.
+  using Init = std::function<Status(tuttiComm& handle, std::stop_token cancel)>;
+  void add_init(HandleRef handle, Init run) { inits_.push_back({handle, std::move(run)}); }
   // Remembers an error of a call in the group: the outermost end returns it and runs nothing.
   void fail(const Error& error) {
     if (!error_) error_ = error;
   }
   // Ends the innermost group; the outermost one runs everything. Errors: kInvalidUsage without a
-  // start, the first error of any call otherwise.
+  // start or where a communicator of the group has been destroyed (nothing runs), the first error
+  // of any call otherwise.
   [[nodiscard]] Status end();
   // Ends the innermost group and runs nothing; the outermost one forgets its calls.
   [[nodiscard]] Status drop();
 
  private:
-  struct Init {
-    std::function<Status()> run;
-    std::function<void()> discard;
+  struct IssuedCall {
+    HandleRef handle;
+    AllReduceCall call;
+  };
+  struct IssuedInit {
+    HandleRef handle;
+    Init run;
   };
   [[nodiscard]] Status leave();
   void forget();
-  [[nodiscard]] Status run_inits();
+  [[nodiscard]] Status run();
 
   int depth_ = 0;
-  std::vector<std::pair<Communicator*, AllReduceCall>> calls_;
-  std::vector<Init> inits_;
+  std::vector<IssuedCall> calls_;
+  std::vector<IssuedInit> inits_;
   std::optional<Error> error_;
 };
 

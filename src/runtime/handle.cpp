@@ -20,22 +20,40 @@ class FreeHandles {
     static auto* const instance = new FreeHandles;
     return *instance;
   }
-  tuttiComm* take() {
+  HandleRef take() {
     const std::lock_guard lock(mutex_);
-    if (free_.empty()) return new tuttiComm;
+    ++lives_;
+    const std::uint64_t life = tuttiComm::kMagic << tuttiComm::kLifeBits | lives_;
+    if (free_.empty()) return {new tuttiComm, life};
     tuttiComm* const comm = free_.back();
     free_.pop_back();
-    return comm;
+    return {comm, life};
   }
-  void give(tuttiComm* comm) {
+  void give(tuttiComm* comm, bool again) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(comm);
+    (again ? free_ : abandoned_).push_back(comm);
   }
 
  private:
   std::mutex mutex_;
-  std::vector<tuttiComm*> free_;  // guarded by mutex_
+  std::uint64_t lives_ = 0;            // guarded by mutex_
+  std::vector<tuttiComm*> free_;       // guarded by mutex_
+  std::vector<tuttiComm*> abandoned_;  // guarded by mutex_; never given out again
 };
+
+bool valid(std::uint64_t life) { return life >> tuttiComm::kLifeBits == tuttiComm::kMagic; }
+
+void end_life(HandleRef ref, bool again) {
+  if (!ref.comm->life.compare_exchange_strong(ref.life, 0)) return;
+  Waiter waiter({.spins = 100});
+  while (ref.comm->calls != 0) (void)waiter.wait();
+  ref.comm->communicator.reset();
+  {
+    const std::lock_guard lock(ref.comm->text_mutex);
+    ref.comm->last_text.clear();
+  }
+  FreeHandles::of_process().give(ref.comm, again);
+}
 
 }  // namespace
 
@@ -54,39 +72,35 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm) {
 }
 
 OwnedHandle make_handle() {
-  OwnedHandle handle(FreeHandles::of_process().take());
-  handle->magic = tuttiComm::kMagic;
-  return handle;
+  const HandleRef handle = FreeHandles::of_process().take();
+  handle.comm->life = handle.life;
+  return OwnedHandle(handle);
 }
 
 // Counted first and looked at again then: retire() invalidates first and counts then, both in one
 // order (seq_cst), so that either it waits for this call or this call finds no handle.
-HandleUse::HandleUse(const tuttiComm* comm) {
-  if (comm == nullptr || comm->magic != tuttiComm::kMagic) return;
-  auto* const counted = const_cast<tuttiComm*>(comm);
-  ++counted->calls;
-  if (counted->magic == tuttiComm::kMagic) {
-    comm_ = counted;
+void HandleUse::use(tuttiComm* comm, std::uint64_t life) {
+  if (!valid(life) || comm->life != life) return;
+  ++comm->calls;
+  if (comm->life == life) {
+    comm_ = comm;
   } else {
-    --counted->calls;
+    --comm->calls;
   }
 }
+
+HandleUse::HandleUse(const tuttiComm* comm) {
+  if (comm != nullptr) use(const_cast<tuttiComm*>(comm), comm->life);
+}
+
+HandleUse::HandleUse(HandleRef ref) { use(ref.comm, ref.life); }
 
 HandleUse::~HandleUse() {
   if (comm_ != nullptr) --comm_->calls;
 }
 
-void retire(tuttiComm* comm) {
-  if (comm->magic.exchange(0) != tuttiComm::kMagic) return;
-  Waiter waiter({.spins = 100});
-  while (comm->calls != 0) (void)waiter.wait();
-  comm->communicator.reset();
-  {
-    const std::lock_guard lock(comm->text_mutex);
-    comm->last_text.clear();
-  }
-  FreeHandles::of_process().give(comm);
-}
+void retire(HandleRef ref) { end_life(ref, true); }
+void abandon(HandleRef ref) { end_life(ref, false); }
 
 Error caught_error(const char* function) {
   try {
@@ -100,11 +114,17 @@ Error caught_error(const char* function) {
   }
 }
 
-Result<Communicator*> open_handle(const tuttiComm* comm, const char* function) {
-  if (comm == nullptr || comm->magic.load(std::memory_order_acquire) != tuttiComm::kMagic)
+Result<HandleRef> check_handle(tuttiComm* comm, const char* function) {
+  const std::uint64_t life = comm == nullptr ? 0 : comm->life.load(std::memory_order_acquire);
+  if (!valid(life))
     return make_error(Code::kInvalidArgument,
                       fmt::format("{}: the communicator is {}", function,
                                   comm == nullptr ? "NULL" : "not one, or was destroyed"));
+  return HandleRef{comm, life};
+}
+
+Result<Communicator*> open_handle(const tuttiComm* comm, const char* function) {
+  TUTTI_TRY(check_handle(const_cast<tuttiComm*>(comm), function));
   if (!comm->communicator)
     return make_error(Code::kInvalidUsage,
                       fmt::format("{}: the communicator is initialized by a group that has not "

@@ -7,13 +7,16 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "runtime/communicator.hpp"
 
 // The communicator is null inside a group until the initialization has run.
 struct tuttiComm {
-  static constexpr std::uint64_t kMagic = 0x7475747469636f6d;
-  std::atomic<std::uint64_t> magic{kMagic};
+  // Upper bytes of a valid handle's life; below them counts the process's communicators.
+  static constexpr std::uint64_t kMagic = 0x747574;
+  static constexpr int kLifeBits = 40;
+  std::atomic<std::uint64_t> life{0};  // 0: holds nothing; never the same twice
   // Calls inside the C boundary with this handle; it is retired only when there is none.
   std::atomic<int> calls{0};
   std::unique_ptr<tutti::Communicator> communicator;
@@ -31,17 +34,26 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm = nullptr);
 // The error of an exception that is being handled: bad_alloc becomes kSystemError.
 [[nodiscard]] Error caught_error(const char* function);
 
-// Keeps what a handle holds alive while a call uses it. What is no handle, or no longer one, is
-// left alone: get() is null.
+// One life of a handle, which is used again for later communicators.
+struct HandleRef {
+  tuttiComm* comm = nullptr;
+  std::uint64_t life = 0;
+};
+
+// Keeps what a handle holds alive while a call uses it. What is no handle, or no longer one, or
+// lives another life than the one meant, is left alone: get() is null.
 class HandleUse {
  public:
   explicit HandleUse(const tuttiComm* comm);
+  explicit HandleUse(HandleRef ref);
   HandleUse(const HandleUse&) = delete;
   HandleUse& operator=(const HandleUse&) = delete;
   ~HandleUse();
   [[nodiscard]] tuttiComm* get() const { return comm_; }
 
  private:
+  void use(tuttiComm* comm, std::uint64_t life);
+
   tuttiComm* comm_ = nullptr;
 };
 
@@ -59,14 +71,30 @@ tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) 
 // Makes the handle invalid, waits until no call uses it, and ends what it holds; of two threads
 // that retire one handle, one does so. The caller has ended its operations. The handle itself stays
 // in the process for the next communicator: a thread that calls with it just now finds it invalid.
-void retire(tuttiComm* comm);
+void retire(HandleRef ref);
+// The same for a handle that a user still holds without knowing: it is not used again, so that his
+// destroying it cannot hit another communicator.
+void abandon(HandleRef ref);
 
-struct Retire {
-  void operator()(tuttiComm* comm) const { retire(comm); }
+// A handle that is retired unless it is given away.
+class OwnedHandle {
+ public:
+  explicit OwnedHandle(HandleRef ref) : ref_(ref) {}
+  OwnedHandle(const OwnedHandle&) = delete;
+  OwnedHandle& operator=(const OwnedHandle&) = delete;
+  ~OwnedHandle() {
+    if (ref_.comm != nullptr) retire(ref_);
+  }
+  [[nodiscard]] HandleRef get() const { return ref_; }
+  HandleRef release() { return std::exchange(ref_, {}); }
+
+ private:
+  HandleRef ref_;
 };
-using OwnedHandle = std::unique_ptr<tuttiComm, Retire>;
 [[nodiscard]] OwnedHandle make_handle();
 
+// The life of a valid handle, or kInvalidArgument naming `function`.
+[[nodiscard]] Result<HandleRef> check_handle(tuttiComm* comm, const char* function);
 // The communicator behind a handle, or kInvalidArgument / kInvalidUsage naming `function`.
 [[nodiscard]] Result<Communicator*> open_handle(const tuttiComm* comm, const char* function);
 

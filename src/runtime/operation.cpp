@@ -42,14 +42,7 @@ Status Operation::start() {
   if (!plan) {
     if (disturbed()) return tl::unexpected(fault_error());
     // The others have entered, or will: they must not wait for this rank.
-    const Rank culprit = plan.error().culprit != kNoRank ? plan.error().culprit : c.rank_;
-    const Error error = c.poison({.code = Code::kRemoteError,
-                                  .culprit = culprit,
-                                  .reporter = c.rank_,
-                                  .kind = Poison::Kind::kFailure,
-                                  .mine = signature_});
-    TUTTI_LOG(c.log_, LogLevel::kInfo, "{}: {}", signature_.to_string(), plan.error().message);
-    return tl::unexpected(culprit == c.rank_ ? plan.error() : error);
+    return tl::unexpected(unprepared(plan.error()));
   }
   plan_ = *plan;
   if (plan_ == nullptr) {
@@ -72,6 +65,24 @@ Status Operation::start() {
        .operation = signature_.operation,
        .signature = signature_.hash(),
        .nontemporal_output = bytes >= c.nt_bytes_});
+}
+
+// This rank has no plan with all its connections. A peer is to blame only where it is gone; of one
+// that is there nobody can tell from here why it does not answer.
+Error Operation::unprepared(const Error& cause) {
+  Communicator& c = communicator_;
+  const Rank peer = cause.culprit != kNoRank ? cause.culprit : c.rank_;
+  const RankState state = c.board_->state(peer);
+  const bool own = peer == c.rank_;
+  const bool gone =
+      cause.code == Code::kRemoteError || state == RankState::kLeft || state == RankState::kLeaving;
+  const Error error = c.poison({.code = Code::kRemoteError,
+                                .culprit = peer,
+                                .reporter = c.rank_,
+                                .kind = own || gone ? Poison::Kind::kFailure : Poison::Kind::kNoWay,
+                                .mine = signature_});
+  TUTTI_LOG(c.log_, LogLevel::kInfo, "{}: {}", signature_.to_string(), cause.message);
+  return gone && !own ? error : cause;
 }
 
 bool Operation::disturbed() const {
@@ -366,7 +377,8 @@ struct Queue {
   Communicator* communicator = nullptr;
   std::vector<Entry> entries;
   std::size_t next = 0;
-  std::unique_ptr<Carried> carried;  // given back when the last entry has ended
+  std::unique_ptr<Carried> carried;                // given back when the last entry has ended
+  std::vector<std::shared_ptr<const void>> holds;  // let go after that
 };
 
 // A turn whose exception ends every operation of the group before it goes on.
@@ -381,21 +393,23 @@ Result<bool> guarded_turn(Queue& queue, Queue::Entry& entry, std::int64_t waited
 
 }  // namespace
 
-Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> calls) {
-  if (calls.size() == 1) return calls[0].first->run(calls[0].second);
+Status run_operations(std::span<HeldCall> calls) {
+  if (calls.size() == 1) return calls[0].communicator->run(calls[0].call);
   std::vector<Queue> queues;
-  for (const auto& [communicator, call] : calls) {
-    auto queue = std::find_if(queues.begin(), queues.end(),
-                              [&](const Queue& q) { return q.communicator == communicator; });
+  for (auto& [communicator, call, hold] : calls) {
+    auto queue = std::find_if(queues.begin(), queues.end(), [own = communicator](const Queue& q) {
+      return q.communicator == own;
+    });
     if (queue == queues.end()) {
-      queues.push_back({communicator, {}, 0, {}});
+      queues.push_back({communicator, {}, 0, {}, {}});
       queue = queues.end() - 1;
       queue->carried = std::make_unique<Carried>(communicator->groups_running_);
     }
     queue->entries.push_back({Operation(*communicator, call)});
+    queue->holds.push_back(std::move(hold));
   }
   Status first_error;
-  Waiter waiter(calls[0].first->wait_policy_);
+  Waiter waiter(calls[0].communicator->wait_policy_);
   bool slow = false;
   for (bool left = true; left;) {
     left = false;
@@ -408,7 +422,10 @@ Status run_operations(std::span<const std::pair<Communicator*, AllReduceCall>> c
       if (!result && first_error) first_error = tl::unexpected(result.error());
       if (!result) entry.operation.give_up();
       moved |= !result || *result;
-      if (entry.operation.done() && ++queue.next == queue.entries.size()) queue.carried.reset();
+      if (entry.operation.done() && ++queue.next == queue.entries.size()) {
+        queue.carried.reset();
+        queue.holds.clear();
+      }
     }
     slow = false;
     if (moved)

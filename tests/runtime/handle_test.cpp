@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <tutti/tutti.hpp>
 
 #include "job.hpp"
 
@@ -77,9 +78,109 @@ TEST(Groups, AFailedInitializationLeavesNoHandle) {
   EXPECT_EQ(tuttiCommInitRank(&good, 2, id, 0), tuttiSuccess);
   EXPECT_NE(good, nullptr);
   EXPECT_EQ(tuttiCommInitRank(&bad, 2, id, 7), tuttiInvalidArgument);
-  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
-  EXPECT_EQ(good, nullptr);
   EXPECT_EQ(bad, nullptr);
+  tuttiComm_t const moved = std::exchange(good, nullptr);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+  EXPECT_EQ(good, nullptr) << "the user's variable is not written after the call";
+  int rank = -1;
+  EXPECT_EQ(tuttiCommUserRank(moved, &rank), tuttiInvalidArgument);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("not one, or was destroyed"));
+  EXPECT_EQ(tuttiCommDestroy(moved), tuttiInvalidArgument);
+}
+
+TEST(Groups, AFailedInitializationEndsTheOthersWithItsCause) {
+  // Rank 1 cannot come: it has no root. The other two wait for each other's job, whose rank 2 never
+  // comes, and must not wait out their timeout.
+  tuttiUniqueId id, nowhere;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  ASSERT_EQ(tuttiGetUniqueId(&nowhere), tuttiSuccess);
+  nowhere.internal[sizeof nowhere.internal / 2] ^= 1;
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.initTimeoutMs = INT_MAX;
+  tuttiComm_t comms[3] = {};
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiCommInitRankConfig(&comms[0], 3, id, 0, &config), tuttiSuccess);
+  EXPECT_EQ(tuttiCommInitRankConfig(&comms[1], 3, nowhere, 1, &config), tuttiSuccess);
+  EXPECT_EQ(tuttiCommInitRankConfig(&comms[2], 3, id, 2, &config), tuttiSuccess);
+  EXPECT_NE(tuttiGroupEnd(), tuttiSuccess);
+  EXPECT_THAT(tuttiGetLastError(nullptr), Not(HasSubstr("closed during")));
+  for (tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiInvalidArgument);
+}
+
+// What a user does between a call in a group and its end must not reach freed memory.
+class EndedInAGroup : public testing::TestWithParam<tuttiResult_t (*)(tuttiComm_t)> {};
+
+TEST_P(EndedInAGroup, ACommunicatorMakesTheGroupFailAndRunNothing) {
+  tuttiComm_t comms[2];
+  ASSERT_EQ(tuttiCommInitAll(comms, 2, nullptr), tuttiSuccess);
+  float data[2] = {1, 2};
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(tuttiAllReduce(&data[i], &data[i], 1, tuttiFloat, tuttiSum, comms[i], nullptr),
+              tuttiSuccess);
+  EXPECT_EQ(GetParam()(comms[0]), tuttiSuccess);
+  tuttiComm_t reused = nullptr;  // takes the handle's memory, which is another life of it
+  std::thread([&] { EXPECT_EQ(tuttiCommInitAll(&reused, 1, nullptr), tuttiSuccess); }).join();
+  EXPECT_EQ(reused, comms[0]);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("destroyed before tuttiGroupEnd"));
+  EXPECT_THAT(data, ::testing::ElementsAre(1, 2));
+  EXPECT_EQ(tuttiCommDestroy(reused), tuttiSuccess);
+  EXPECT_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
+}
+
+TEST_P(EndedInAGroup, AnInitializationMakesTheGroupFail) {
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  tuttiComm_t comms[2] = {};
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(tuttiCommInitRank(&comms[i], 2, id, i), tuttiSuccess);
+  EXPECT_EQ(GetParam()(comms[0]), tuttiSuccess);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+  EXPECT_EQ(tuttiCommDestroy(comms[1]), tuttiInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, EndedInAGroup, testing::Values(tuttiCommDestroy, tuttiCommAbort));
+
+TEST(Groups, CommunicatorsMayBeMovedBeforeTheEnd) {
+  Group group;
+  std::vector<Communicator> all = Communicator::init_all(2);
+  Communicator moved = std::move(all[0]);
+  group.end();
+  EXPECT_EQ(moved.rank(), 0);
+  EXPECT_EQ(all[1].rank(), 1);
+}
+
+TEST(Config, ValuesOutOfRangeAreRefusedByName) {
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  tuttiComm_t comm = nullptr;
+  const auto expect_refused = [&](const char* name, int tuttiConfig_t::*field, int value) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.*field = value;
+    EXPECT_EQ(tuttiCommInitRankConfig(&comm, 1, id, 0, &config), tuttiInvalidArgument) << name;
+    EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr(std::string(name) + " is"));
+  };
+  expect_refused("blocking", &tuttiConfig_t::blocking, 7);
+  expect_refused("cgaClusterSize", &tuttiConfig_t::cgaClusterSize, 9);
+  expect_refused("minCTAs", &tuttiConfig_t::minCTAs, -3);
+  expect_refused("maxCTAs", &tuttiConfig_t::maxCTAs, 0);
+  expect_refused("splitShare", &tuttiConfig_t::splitShare, 9);
+  expect_refused("trafficClass", &tuttiConfig_t::trafficClass, -1);
+  expect_refused("CTAPolicy", &tuttiConfig_t::CTAPolicy, 4);
+  expect_refused("opTimeoutMs", &tuttiConfig_t::opTimeoutMs, 0);
+  expect_refused("initTimeoutMs", &tuttiConfig_t::initTimeoutMs, -1);
+  EXPECT_EQ(tuttiCommInitRank(&comm, 65537, id, 0), tuttiInvalidArgument);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("at most 65536"));
+}
+
+TEST(LogFile, ThatCannotBeOpenedIsSaidOnce) {
+  const std::string command = "env TUTTI_DEBUG_FILE=/nonexistent/log " +
+                              ::testing::internal::GetArgvs()[0] +
+                              " --gtest_also_run_disabled_tests "
+                              "--gtest_filter=ForcedChild.DISABLED_AllReduces 2>&1 >/dev/null | "
+                              "grep -c 'cannot open the log file /nonexistent/log' | grep -qx 1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
 }
 
 TEST(Finalize, NothingRunsAfterIt) {

@@ -51,6 +51,7 @@ struct Poison {
     kTimeout = 3,   // culprit did not come within op_timeout
     kAbort = 4,     // culprit called abort
     kFailure = 5,   // culprit met a local error
+    kNoWay = 6,     // reporter could not connect to culprit, which may be well
   } kind = Kind::kDeath;
   OperationSignature mine{}, theirs{};
 };

@@ -9,6 +9,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct JoinOptions {
   Deadline deadline{};
   std::string host_id_text{};  // TUTTI_HOST_ID: ranks with equal texts count as one host
   Log log = Log();
+  std::stop_token cancel{};  // ends join() early; not looked at afterwards
 };
 
 class ControlPlane : public ControlChannel {
@@ -70,6 +72,10 @@ class ControlPlane : public ControlChannel {
   [[nodiscard]] virtual std::string note() const = 0;
   // Public name of the job; equal on all ranks.
   [[nodiscard]] virtual std::array<std::byte, kSessionIdBytes> session() const = 0;
+  // Ends calls once `over` says so; asked by the thread that waits in one. Before calls of others.
+  virtual void end_calls_when(std::function<bool()> over) = 0;
+  // Ends calls and exchanges, those under way too, with kInvalidUsage. Any thread, never blocks.
+  virtual void interrupt() = 0;
   // Ends the service thread and closes every socket; ends calls of other threads. Idempotent; joins
   // the thread. Not to be called by handlers or on_death.
   virtual void close() = 0;

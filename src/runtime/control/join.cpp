@@ -59,6 +59,8 @@ class SoloPlane final : public ControlPlane {
   [[nodiscard]] bool has_pidfd() const override { return tutti::has_pidfd(); }
   [[nodiscard]] std::string note() const override { return "one rank: nobody to watch"; }
   [[nodiscard]] SessionId session() const override { return session_; }
+  void end_calls_when(std::function<bool()>) override {}
+  void interrupt() override {}
   void close() override {
     const std::lock_guard lock(mutex_);
     handlers_.clear();
@@ -70,6 +72,19 @@ class SoloPlane final : public ControlPlane {
   std::mutex mutex_;
   std::map<RequestKind, Handler> handlers_;  // guarded by mutex_
 };
+
+Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content, const PlaneOptions& own,
+                                              const JoinOptions& options) {
+  Result<std::unique_ptr<Plane>> plane = Plane::start(own);
+  if (!plane) {
+    Error error = std::move(plane).error();
+    error.message = fmt::format("rank {} cannot join: {}", own.rank, error.message);
+    return tl::unexpected(std::move(error));
+  }
+  const std::stop_callback cancelled(options.cancel, [&] { (*plane)->interrupt(); });
+  TUTTI_TRY((*plane)->meet(content.address, options));
+  return plane;
+}
 
 }  // namespace
 }  // namespace control
@@ -90,16 +105,20 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const UniqueId& id, Ran
     control::retire_root(content.key.session);
     return std::make_unique<control::SoloPlane>(content.key.session, options);
   }
-  TUTTI_TRY_ASSIGN(
-      std::unique_ptr<control::Plane> plane,
-      control::Plane::start({.key = content.key,
-                             .rank = rank,
-                             .ranks = ranks,
-                             .log = options.log,
-                             .watch_mode = tutti::has_pidfd() ? control::WatchMode::kPidfd
-                                                              : control::WatchMode::kPoll}));
-  TUTTI_TRY(plane->meet(content.address, options));
-  return plane;
+  auto plane = control::start_and_meet(
+      content,
+      {.key = content.key,
+       .rank = rank,
+       .ranks = ranks,
+       .log = options.log,
+       .watch_mode = tutti::has_pidfd() ? control::WatchMode::kPidfd : control::WatchMode::kPoll},
+      options);
+  if (plane) return *std::move(plane);
+  // Nobody needs to wait for a rank that this machine does not let come.
+  if (plane.error().code == Code::kSystemError) {
+    control::call_off(content.key.session, rank, ranks, plane.error());
+  }
+  return tl::unexpected(std::move(plane).error());
 }
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <ctime>
 
 namespace tutti::control {
@@ -57,11 +58,12 @@ void StopSignal::raise() {
   [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof(one));
 }
 
-Status wait_for(int socket, short events, int stop_fd, Deadline deadline) {
+Status wait_for(int socket, short events, const Stop& stop, Deadline deadline) {
   std::array<pollfd, 2> watched{{{.fd = socket, .events = events, .revents = 0},
-                                 {.fd = stop_fd, .events = POLLIN, .revents = 0}}};
+                                 {.fd = stop.fd, .events = POLLIN, .revents = 0}}};
   for (;;) {
-    const std::int64_t left_ns = std::max<std::int64_t>(deadline.left_ns(), 0);
+    std::int64_t left_ns = std::max<std::int64_t>(deadline.left_ns(), 0);
+    if (stop.over != nullptr) left_ns = std::min(left_ns, Stop::kAskNs);
     const timespec left{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
     const int ready = ::ppoll(watched.data(), watched.size(), &left, nullptr);
     if (ready < 0 && errno != EINTR) return errno_error("cannot poll a socket", errno);
@@ -69,21 +71,25 @@ Status wait_for(int socket, short events, int stop_fd, Deadline deadline) {
       return make_error(Code::kInvalidUsage, "the control plane was closed during a call");
     }
     if (ready > 0) return {};
+    if (stop.over != nullptr && (*stop.over)()) {
+      return make_error(Code::kInvalidUsage, "the communicator ended during a call");
+    }
     if (deadline.passed()) return make_error(Code::kTimeout, "no answer in time");
   }
 }
 
-Status send_within(int socket, std::span<const std::byte> packet, int stop_fd, Deadline deadline) {
+Status send_within(int socket, std::span<const std::byte> packet, const Stop& stop,
+                   Deadline deadline) {
   for (;;) {
     const IoState state = send_packet(socket, packet);
     if (state == IoState::kDone) return {};
     if (state != IoState::kAgain) return tl::unexpected(hung_up());
-    TUTTI_TRY(wait_for(socket, POLLOUT, stop_fd, deadline));
+    TUTTI_TRY(wait_for(socket, POLLOUT, stop, deadline));
   }
 }
 
-Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool want_fd, int stop_fd,
-                                Deadline deadline) {
+Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool want_fd,
+                                const Stop& stop, Deadline deadline) {
   for (;;) {
     Received received = receive_packet(socket, buffer, want_fd);
     if (received.state == IoState::kDone) return received;
@@ -91,35 +97,68 @@ Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool wa
       return make_error(Code::kRemoteError, "the other end sent an illegal packet");
     }
     if (received.state == IoState::kClosed) return tl::unexpected(hung_up());
-    TUTTI_TRY(wait_for(socket, POLLIN, stop_fd, deadline));
+    TUTTI_TRY(wait_for(socket, POLLIN, stop, deadline));
   }
 }
 
-Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
-                                  const Claim& claim, int stop_fd, Deadline deadline) {
+namespace {
+
+// The pause before another attempt, longer each time. Errors: those of wait_for; kTimeout: no time
+// or no attempt is left.
+class Backoff {
+ public:
+  explicit Backoff(int most_attempts = INT_MAX) : attempts_left_(most_attempts) {}
+  [[nodiscard]] Status pause(const Stop& stop, Deadline deadline) {
+    const Deadline end{std::min(deadline.at_ns, now_ns() + pause_ns_)};
+    pause_ns_ = std::min(2 * pause_ns_, kLongestBackoffNs);
+    const Status waited = wait_for(-1, 0, stop, end);
+    if (!waited && waited.error().code != Code::kTimeout) return waited;
+    if (deadline.passed() || --attempts_left_ == 0) {
+      return make_error(Code::kTimeout, "the other end keeps hanging up");
+    }
+    return {};
+  }
+
+ private:
+  int attempts_left_;
+  std::int64_t pause_ns_ = kFirstBackoffNs;
+};
+
+// One attempt. kTimeout also where the listener's queue stays full for a while.
+Result<ControlFd> shake_hands(const std::string& address, const Initiator& initiator,
+                              const Stop& stop, Deadline deadline, bool& hung_up) {
+  const Deadline slice{std::min(deadline.at_ns, now_ns() + Stop::kAskNs)};
+  TUTTI_TRY_ASSIGN(ControlFd socket, connect_to(address, stop.over == nullptr ? deadline : slice));
+  const auto note = [&](const Error& error) {
+    hung_up = error.code == Code::kRemoteError;
+    return tl::unexpected(error);
+  };
+  if (const Status sent = send_within(socket.get(), initiator.hello(), stop, deadline); !sent) {
+    return note(sent.error());
+  }
   std::array<std::byte, kMaxHandshakeBytes> buffer;
-  for (std::int64_t backoff_ns = kFirstBackoffNs;;) {
-    TUTTI_TRY_ASSIGN(ControlFd socket, connect_to(address, deadline));
-    const Initiator initiator(key, claim, make_nonce());
-    Status sent = send_within(socket.get(), initiator.hello(), stop_fd, deadline);
-    Result<Received> answer = make_error(Code::kRemoteError, "");
-    if (sent) answer = receive_within(socket.get(), buffer, false, stop_fd, deadline);
-    if (answer) {
-      const std::span<const std::byte> packet(buffer.data(), answer->packet_bytes);
-      TUTTI_TRY_ASSIGN(const std::vector<std::byte> proof, initiator.prove(packet));
-      TUTTI_TRY(send_within(socket.get(), proof, stop_fd, deadline));
-      return socket;
-    }
-    const Error& error = sent ? answer.error() : sent.error();
-    if (error.code != Code::kRemoteError) return tl::unexpected(error);
-    // It hung up: busy. Wait a little, but not beyond the deadline or a stop.
-    const Deadline pause{std::min(deadline.at_ns, now_ns() + backoff_ns)};
-    const Status waited = wait_for(-1, 0, stop_fd, pause);
-    if (!waited && waited.error().code != Code::kTimeout) return tl::unexpected(waited.error());
-    if (deadline.passed()) {
-      return make_error(Code::kTimeout, fmt::format("{} keeps hanging up", address));
-    }
-    backoff_ns = std::min(2 * backoff_ns, kLongestBackoffNs);
+  const Result<Received> answer = receive_within(socket.get(), buffer, false, stop, deadline);
+  if (!answer) return note(answer.error());
+  const std::span<const std::byte> challenge(buffer.data(), answer->packet_bytes);
+  TUTTI_TRY_ASSIGN(const std::vector<std::byte> proof, initiator.prove(challenge));
+  if (const Status sent = send_within(socket.get(), proof, stop, deadline); !sent) {
+    return note(sent.error());
+  }
+  return socket;
+}
+
+}  // namespace
+
+Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
+                                  const Claim& claim, const Stop& stop, Deadline deadline) {
+  for (Backoff backoff;;) {
+    bool hung_up = false;
+    Result<ControlFd> socket =
+        shake_hands(address, Initiator(key, claim, make_nonce()), stop, deadline, hung_up);
+    if (socket) return socket;
+    const bool queue_full = socket.error().code == Code::kTimeout && !deadline.passed();
+    if (!hung_up && !queue_full) return socket;
+    TUTTI_TRY(backoff.pause(stop, deadline));
   }
 }
 
@@ -146,6 +185,11 @@ void Turn::give_back() {
 void Links::set_address(Rank peer, std::string address) {
   const TurnHolder turn(turn_, Deadline{INT64_MAX});
   addresses_.at(static_cast<std::size_t>(peer)) = std::move(address);
+}
+
+void Links::end_when(std::function<bool()> over) {
+  const TurnHolder turn(turn_, Deadline{INT64_MAX});
+  over_ = std::move(over);
 }
 
 Error Links::blame(Rank peer, Error error) const {
@@ -178,19 +222,25 @@ Result<int> Links::open(Rank peer, Deadline deadline) {
   const std::string& address = addresses_.at(static_cast<std::size_t>(peer));
   TUTTI_TRY_ASSIGN(ControlFd socket,
                    open_connection(address, key_, {.rank = self_, .peer = peer, .ranks = ranks_},
-                                   stop_fd_, deadline));
+                                   stop(), deadline));
   const int fd = socket.get();
   links_.emplace(peer, Link{.socket = std::move(socket), .used = ++use_count_});
   return fd;
 }
 
+// A packet that could not be sent did not arrive, so it may be sent again.
 Status Links::send(Rank peer, std::span<const std::byte> packet, Deadline deadline) {
-  const Result<int> socket = open(peer, deadline);
-  if (!socket) return tl::unexpected(blame(peer, socket.error()));
-  const Status sent = send_within(*socket, packet, stop_fd_, deadline);
-  if (sent) return {};
-  drop(peer, false);
-  return tl::unexpected(blame(peer, sent.error()));
+  for (Backoff backoff(kMostAttempts);;) {
+    const Result<int> socket = open(peer, deadline);
+    if (!socket) return tl::unexpected(blame(peer, socket.error()));
+    const Status sent = send_within(*socket, packet, stop(), deadline);
+    if (sent) return {};
+    drop(peer, false);
+    if (sent.error().code != Code::kRemoteError) return tl::unexpected(blame(peer, sent.error()));
+    if (const Status again = backoff.pause(stop(), deadline); !again) {
+      return tl::unexpected(blame(peer, again.error()));
+    }
+  }
 }
 
 Result<Reply> Links::call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
@@ -204,20 +254,29 @@ Result<Reply> Links::call(Rank peer, RequestKind kind, std::span<const std::byte
   return call_in_turn(peer, kind, payload, deadline);
 }
 
+// Requests change nothing at the peer, so one may be asked again where its connection ended: the
+// peer's service sheds connections whose proof is late. Where the peer has ended nobody listens.
 Result<Reply> Links::call_in_turn(Rank peer, RequestKind kind, std::span<const std::byte> payload,
                                   Deadline deadline) {
-  const std::uint64_t number = ++call_count_;
-  Writer request = start_frame(
-      {.type = FrameType::kRequest, .kind = static_cast<std::uint16_t>(kind), .number = number});
-  request.raw(payload);
-  TUTTI_TRY(send(peer, request.bytes(), deadline));
-  return receive_reply(peer, number, deadline);
+  for (Backoff backoff(kMostAttempts);;) {
+    const std::uint64_t number = ++call_count_;
+    Writer request = start_frame(
+        {.type = FrameType::kRequest, .kind = static_cast<std::uint16_t>(kind), .number = number});
+    request.raw(payload);
+    TUTTI_TRY(send(peer, request.bytes(), deadline));
+    Result<Reply> reply = receive_reply(peer, number, deadline);
+    const bool dropped = !reply && !links_.contains(peer);
+    if (!dropped || reply.error().code != Code::kRemoteError) return reply;
+    if (const Status again = backoff.pause(stop(), deadline); !again) {
+      return tl::unexpected(blame(peer, again.error()));
+    }
+  }
 }
 
 Result<Reply> Links::receive_reply(Rank peer, std::uint64_t number, Deadline deadline) {
   if (buffer_.empty()) buffer_.resize(kMaxPacketBytes);
   Result<Received> received =
-      receive_within(links_.at(peer).socket.get(), buffer_, true, stop_fd_, deadline);
+      receive_within(links_.at(peer).socket.get(), buffer_, true, stop(), deadline);
   if (!received) {
     // A late reply must not answer the next call.
     drop(peer, true);

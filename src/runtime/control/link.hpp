@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,21 +30,32 @@ class StopSignal {
   ControlFd fd_;
 };
 
+// What ends a wait before its deadline.
+struct Stop {
+  // `over` is asked every kAskNs.
+  static constexpr std::int64_t kAskNs = 50'000'000;
+
+  Stop(int stop_fd, const std::function<bool()>* ends = nullptr) : fd(stop_fd), over(ends) {}
+  int fd;                             // a StopSignal's; -1: none
+  const std::function<bool()>* over;  // null: none
+};
+
 // Waits until `socket` has one of `events` (POLLIN, POLLOUT) or hung up. Errors: kTimeout,
-// kInvalidUsage (stopped). stop_fd -1: none.
-[[nodiscard]] Status wait_for(int socket, short events, int stop_fd, Deadline deadline);
+// kInvalidUsage (stopped).
+[[nodiscard]] Status wait_for(int socket, short events, const Stop& stop, Deadline deadline);
 // Sends, waiting for room. Errors: those of wait_for, kRemoteError if the peer hung up.
-[[nodiscard]] Status send_within(int socket, std::span<const std::byte> packet, int stop_fd,
+[[nodiscard]] Status send_within(int socket, std::span<const std::byte> packet, const Stop& stop,
                                  Deadline deadline);
 // The next packet, in `buffer`. Errors: those of wait_for, kRemoteError if the peer hung up.
 [[nodiscard]] Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool want_fd,
-                                              int stop_fd, Deadline deadline);
+                                              const Stop& stop, Deadline deadline);
 
 // Connects to `address` and does the handshake as `claim`. Tries again while the other end hangs
-// up before its proof (it sheds load), never when it refused. Errors: kRemoteError (gone, or not of
-// this job), kInvalidUsage (refused), kTimeout.
+// up before it has the proof (it sheds load), never when it refused. Errors: kRemoteError (gone, or
+// not of this job), kInvalidUsage (refused, or stopped), kTimeout.
 [[nodiscard]] Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
-                                                const Claim& claim, int stop_fd, Deadline deadline);
+                                                const Claim& claim, const Stop& stop,
+                                                Deadline deadline);
 
 // A mutex that can be waited for until a deadline. (ThreadSanitizer does not know
 // std::timed_mutex's clock.)
@@ -64,10 +76,14 @@ class Links {
   // At most this many are open; the one that was used longest ago goes first. A rank needs one for
   // each step of an exchange; 64 ranks that are threads of one process stay below 1024 descriptors.
   static constexpr std::size_t kMaxOpen = 4;
+  // At a packet whose connection ends: the peer's service sheds those whose proof is late.
+  static constexpr int kMostAttempts = 8;
 
   Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd);
 
   void set_address(Rank peer, std::string address);
+  // Ends calls and posts once `over` says so; asked by the thread that waits.
+  void end_when(std::function<bool()> over);
   // Asks and waits for the answer. Errors: as ControlChannel::call.
   [[nodiscard]] Result<Reply> call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
                                    Deadline deadline);
@@ -92,6 +108,7 @@ class Links {
   [[nodiscard]] Status send(Rank peer, std::span<const std::byte> packet, Deadline deadline);
   [[nodiscard]] Result<Reply> receive_reply(Rank peer, std::uint64_t number, Deadline deadline);
   [[nodiscard]] Error blame(Rank peer, Error error) const;
+  [[nodiscard]] Stop stop() const { return {stop_fd_, over_ ? &over_ : nullptr}; }
   void drop(Rank peer, bool orderly);
 
   const SessionKey key_;
@@ -99,6 +116,7 @@ class Links {
   const std::int32_t ranks_;
   const int stop_fd_;
   Turn turn_;  // one user thread at a time; guards all below, and the private functions
+  std::function<bool()> over_;
   std::vector<std::string> addresses_;
   std::map<Rank, Link> links_;
   std::vector<std::byte> buffer_;

@@ -31,27 +31,49 @@ Status Lobby::open() {
 void Lobby::accept_all() {
   for (;;) {
     if (half_open_.size() >= kMaxHalfOpen) {
-      const std::int64_t patient_until_ns = half_open_.begin()->second.since_ns + kPatienceNs;
+      const auto silent = oldest_silent();
+      if (silent == half_open_.end()) return pause(now_ns() + kPatienceNs);
+      const std::int64_t patient_until_ns = silent->second.since_ns + kPatienceNs;
       if (now_ns() < patient_until_ns) return pause(patient_until_ns);
-      drop(half_open_.begin()->first, "too many unproved connections");
+      drop(silent->first, LogLevel::kInfo, "too many unproved connections");
     }
     ControlFd socket = accept_from(listener_.fd());
     if (socket) {
+      starved_since_ns_ = INT64_MAX;
       greet(std::move(socket));
       continue;
     }
     if (errno == EACCES) {
-      count_stranger("of another user");
+      count_stranger(LogLevel::kWarn, "of another user");
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      TUTTI_LOG(options_.log, LogLevel::kWarn,
-                "out of descriptors or memory (errno {}): raise "
-                "'ulimit -n'; connections wait",
-                errno);
-      return pause(now_ns() + kOutOfFdsPauseNs);
+      return starve(errno);
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return;  // EAGAIN: nobody is waiting
     }
   }
+}
+
+void Lobby::starve(int error_number) {
+  if (starved_since_ns_ == INT64_MAX) {
+    starved_since_ns_ = now_ns();
+    TUTTI_LOG(options_.log, LogLevel::kWarn,
+              "out of descriptors or memory (errno {}): raise 'ulimit -n'; connections wait",
+              error_number);
+  }
+  starved_errno_ = error_number;
+  pause(now_ns() + kOutOfFdsPauseNs);
+}
+
+std::optional<Error> Lobby::starved(std::int64_t at_ns) const {
+  if (starved_since_ns_ == INT64_MAX || at_ns - starved_since_ns_ < kStarvedNs) return std::nullopt;
+  return errno_error("no descriptor is left for the connections of other ranks; raise 'ulimit -n'",
+                     starved_errno_)
+      .value();
+}
+
+std::map<Lobby::Arrival, Lobby::HalfOpen>::const_iterator Lobby::oldest_silent() const {
+  return std::ranges::find_if(half_open_,
+                              [](const auto& entry) { return !entry.second.challenged; });
 }
 
 void Lobby::pause(std::int64_t until_ns) {
@@ -69,7 +91,7 @@ void Lobby::greet(ControlFd socket) {
                .since_ns = now_ns()});
   place->second.token =
       loop_.add(fd, EPOLLIN, [this, arrival](std::uint32_t) { advance(arrival); });
-  if (place->second.token == 0) drop(arrival, "cannot be watched");
+  if (place->second.token == 0) drop(arrival, LogLevel::kWarn, "cannot be watched");
 }
 
 void Lobby::advance(Arrival arrival) {
@@ -77,18 +99,25 @@ void Lobby::advance(Arrival arrival) {
   std::array<std::byte, kMaxHandshakeBytes> buffer;
   const Received received = receive_packet(guest.socket.get(), buffer, false);
   if (received.state == IoState::kAgain) return;
-  if (received.state == IoState::kClosed) return drop(arrival, "hung up unproved");
-  if (received.state == IoState::kViolation) return drop(arrival, "sent an oversized packet");
+  if (received.state == IoState::kClosed) {
+    return drop(arrival, LogLevel::kInfo, "hung up unproved");
+  }
+  if (received.state == IoState::kViolation) {
+    return drop(arrival, LogLevel::kWarn, "sent an oversized packet");
+  }
   const std::span<const std::byte> packet(buffer.data(), received.packet_bytes);
   if (!guest.challenged) {
     const Acceptor::Answer answer = guest.acceptor.challenge(packet);
     const bool sent =
         !answer.packet.empty() && send_packet(guest.socket.get(), answer.packet) == IoState::kDone;
-    if (!answer.proceed || !sent) return drop(arrival, "sent no acceptable hello");
+    if (!answer.proceed) return drop(arrival, LogLevel::kWarn, "sent no acceptable hello");
+    if (!sent) return drop(arrival, LogLevel::kInfo, "hung up unproved");
     guest.challenged = true;
     return;
   }
-  if (!guest.acceptor.accepts(packet)) return drop(arrival, "could not prove the secret");
+  if (!guest.acceptor.accepts(packet)) {
+    return drop(arrival, LogLevel::kWarn, "could not prove the secret");
+  }
   loop_.remove(guest.token);
   const Claim claim = guest.acceptor.claim();
   ControlFd socket = std::move(guest.socket);
@@ -97,23 +126,22 @@ void Lobby::advance(Arrival arrival) {
   admit_(std::move(socket), claim);
 }
 
-void Lobby::drop(Arrival arrival, const char* why) {
+void Lobby::drop(Arrival arrival, LogLevel level, const char* why) {
   const auto found = half_open_.find(arrival);
   loop_.remove(found->second.token);
   half_open_.erase(found);
-  count_stranger(why);
+  count_stranger(level, why);
 }
 
-void Lobby::count_stranger(const char* why) {
+void Lobby::count_stranger(LogLevel level, const char* why) {
   ++strangers_;
-  if (!std::has_single_bit(strangers_)) return;
-  TUTTI_LOG(options_.log, LogLevel::kWarn, "dropped a stranger's connection ({}); {} so far", why,
-            strangers_);
+  if (level == LogLevel::kWarn && !std::has_single_bit(++warnings_)) return;
+  TUTTI_LOG(options_.log, level, "dropped an unproved connection ({}); {} so far", why, strangers_);
 }
 
 void Lobby::tick(std::int64_t at_ns) {
   while (!half_open_.empty() && half_open_.begin()->second.since_ns + kHandshakeNs <= at_ns) {
-    drop(half_open_.begin()->first, "did not finish its handshake in time");
+    drop(half_open_.begin()->first, LogLevel::kInfo, "did not finish its handshake in time");
   }
   if (resume_ns_ <= at_ns) {
     resume_ns_ = INT64_MAX;

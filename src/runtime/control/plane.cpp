@@ -258,12 +258,16 @@ std::string Plane::note() const {
 
 void Plane::close() {
   if (closed_.exchange(true, std::memory_order_relaxed)) return;
-  if (stop_) stop_->raise();
+  interrupt();
   if (links_) links_->close();
+  if (service_) service_->stop();
+}
+
+void Plane::interrupt() {
+  if (stop_) stop_->raise();
   if (service_) {
     service_->mailbox().fail(
         {Code::kInvalidUsage, "the control plane was closed during an exchange", kNoRank});
-    service_->stop();
   }
 }
 

@@ -43,6 +43,8 @@ class Plane final : public ControlPlane {
   [[nodiscard]] bool has_pidfd() const override { return options_.watch_mode == WatchMode::kPidfd; }
   [[nodiscard]] std::string note() const override;
   [[nodiscard]] SessionId session() const override { return options_.key.session; }
+  void end_calls_when(std::function<bool()> over) override { links_->end_when(std::move(over)); }
+  void interrupt() override;
   void close() override;
 
  private:

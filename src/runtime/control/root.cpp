@@ -53,6 +53,14 @@ void Root::stop() {
   loop_->post([this] { phase_ = Phase::kOver; });
 }
 
+void Root::call_off(Rank rank, std::int32_t ranks, const Error& error) {
+  loop_->post([this, rank, ranks, error] {
+    if (ranks_ == 0) ranks_ = ranks;  // who comes still is to be told
+    told_.insert(rank);
+    fail(error);
+  });
+}
+
 void Root::admit(ControlFd socket, const Claim& claim) {
   const ConnectionKey key = next_key_++;
   Connection connection{
@@ -198,6 +206,7 @@ void Root::hang_up(ConnectionKey key) {
 void Root::tick() {
   const std::int64_t at_ns = now_ns();
   lobby_->tick(at_ns);
+  if (auto error = lobby_->starved(at_ns)) fail(std::move(*error));
   std::vector<ConnectionKey> silent;
   for (const auto& [key, connection] : connections_) {
     if (!connection.checked_in && connection.check_in_by_ns <= at_ns) silent.push_back(key);

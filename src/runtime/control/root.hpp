@@ -38,6 +38,8 @@ class Root {
   // The thread's life. Returns when the root has nothing left to do, or after stop().
   void run();
   void stop();  // any thread
+  // A rank of this process cannot come. Any thread.
+  void call_off(Rank rank, std::int32_t ranks, const Error& error);
 
  private:
   enum class Phase { kGathering, kMet, kFailed, kOver };
@@ -90,6 +92,9 @@ class Root {
 [[nodiscard]] Result<UniqueId> start_root(const Log& log, ListenKind kind = ListenKind::kAny);
 // Ends the root of this session if it lives in this process. For jobs of one rank, which need none.
 void retire_root(const SessionId& session);
+// Ends the meeting of this session, if its root lives in this process: `rank` of `ranks` cannot
+// come, and `error` says why. Any thread, never blocks.
+void call_off(const SessionId& session, Rank rank, std::int32_t ranks, const Error& error);
 // Waits until no root of this process is left, and its threads are gone. False: `deadline` passed.
 [[nodiscard]] bool wait_for_roots(Deadline deadline);
 

@@ -35,6 +35,7 @@ class Registry {
 
   [[nodiscard]] Status start(const SessionId& session, std::shared_ptr<Root> root);
   void retire(const SessionId& session);
+  void call_off(const SessionId& session, Rank rank, std::int32_t ranks, const Error& error);
   [[nodiscard]] bool wait(Deadline deadline);
 
  private:
@@ -105,6 +106,15 @@ void Registry::retire(const SessionId& session) {
   }
 }
 
+void Registry::call_off(const SessionId& session, Rank rank, std::int32_t ranks,
+                        const Error& error) {
+  const std::lock_guard lock(process_registry_mutex());
+  forget_parents();
+  for (Entry& entry : *entries_) {
+    if (entry.session == session && entry.root) entry.root->call_off(rank, ranks, error);
+  }
+}
+
 bool Registry::wait(Deadline deadline) {
   std::list<Entry> ended;
   bool none_left = false;
@@ -155,6 +165,10 @@ Result<UniqueId> start_root(const Log& log, ListenKind kind) {
 }
 
 void retire_root(const SessionId& session) { registry().retire(session); }
+
+void call_off(const SessionId& session, Rank rank, std::int32_t ranks, const Error& error) {
+  registry().call_off(session, rank, ranks, error);
+}
 
 bool wait_for_roots(Deadline deadline) { return registry().wait(deadline); }
 

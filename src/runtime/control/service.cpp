@@ -48,6 +48,11 @@ void Service::run() {
     loop_->run_once(std::min(lobby_->next_tick_ns(), peer_watch_->next_tick_ns()));
     const std::int64_t at_ns = now_ns();
     lobby_->tick(at_ns);
+    if (auto error = lobby_->starved(at_ns)) {
+      error->message = fmt::format("rank {}: {}", options_.self, error->message);
+      error->culprit = options_.self;
+      mailbox_.fail(std::move(*error));  // a rank that sends us something would wait for ever
+    }
     peer_watch_->tick(at_ns);
     settle_deaths();
   }
@@ -115,11 +120,14 @@ bool Service::receive(ConnectionKey key) {
   Connection& connection = connections_.at(key);
   const Received received = receive_packet(connection.socket.get(), buffer_, false);
   if (received.state == IoState::kAgain) return false;
-  if (received.state == IoState::kDone &&
-      dispatch(key, std::span(buffer_).first(received.packet_bytes))) {
-    return true;
+  Outcome outcome = Outcome::kIllegal;
+  if (received.state == IoState::kDone) {
+    outcome = dispatch(key, std::span(buffer_).first(received.packet_bytes));
+    if (outcome == Outcome::kServed) return true;
   }
-  if (received.state != IoState::kClosed) {
+  if (outcome == Outcome::kReplyLost) {
+    TUTTI_LOG(options_.log, LogLevel::kInfo, "rank {} did not wait for its reply", connection.peer);
+  } else if (received.state != IoState::kClosed) {
     TUTTI_LOG(options_.log, LogLevel::kWarn, "rank {} sent an illegal packet: hanging up",
               connection.peer);
   }
@@ -127,32 +135,34 @@ bool Service::receive(ConnectionKey key) {
   return false;
 }
 
-bool Service::dispatch(ConnectionKey key, std::span<const std::byte> packet) {
+Service::Outcome Service::dispatch(ConnectionKey key, std::span<const std::byte> packet) {
+  const auto legal = [](bool is) { return is ? Outcome::kServed : Outcome::kIllegal; };
   Connection& connection = connections_.at(key);
   Reader reader(packet);
   const FrameHeader header = read_header(reader);
-  if (!reader.ok()) return false;
+  if (!reader.ok()) return Outcome::kIllegal;
   switch (header.type) {
     case FrameType::kRequest: {
-      if (connection.parked) return false;
+      if (connection.parked) return Outcome::kIllegal;
       const std::span<const std::byte> payload = reader.rest();
-      return answer(connection, {.kind = static_cast<RequestKind>(header.kind),
-                                 .number = header.number,
-                                 .payload = {payload.begin(), payload.end()}});
+      const bool sent = answer(connection, {.kind = static_cast<RequestKind>(header.kind),
+                                            .number = header.number,
+                                            .payload = {payload.begin(), payload.end()}});
+      return sent ? Outcome::kServed : Outcome::kReplyLost;
     }
     case FrameType::kPost: {
       const std::optional<Piece> piece = decode_piece(reader);
-      return piece && mailbox_.deposit(connection.peer, header.number, header.round, *piece);
+      return legal(piece && mailbox_.deposit(connection.peer, header.number, header.round, *piece));
     }
     case FrameType::kPostFailure:
       mailbox_.deposit_failure(connection.peer, header.number, header.round,
                                decode_error(reader, options_.ranks));
-      return true;
+      return Outcome::kServed;
     case FrameType::kBye:
       connection.said_bye = true;
-      return true;
+      return Outcome::kServed;
     default:
-      return false;
+      return Outcome::kIllegal;
   }
 }
 

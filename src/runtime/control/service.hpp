@@ -86,7 +86,8 @@ class Service {
   void admit(ControlFd socket, const Claim& claim);
   void on_event(ConnectionKey key, std::uint32_t events);
   [[nodiscard]] bool receive(ConnectionKey key);  // false: nothing more now
-  [[nodiscard]] bool dispatch(ConnectionKey key, std::span<const std::byte> packet);
+  enum class Outcome { kServed, kIllegal, kReplyLost };
+  [[nodiscard]] Outcome dispatch(ConnectionKey key, std::span<const std::byte> packet);
   [[nodiscard]] bool answer(Connection& connection, Parked request);
   [[nodiscard]] bool send(Connection& connection, std::vector<std::byte> packet, int lent_fd);
   [[nodiscard]] bool flush(Connection& connection);
