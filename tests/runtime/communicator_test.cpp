@@ -25,8 +25,7 @@ TEST(Abort, EndsTheCallOfTheUsersThread) {
     const auto communicator = Communicator::create(*id, 0, 2, {});
     ASSERT_TRUE(communicator) << communicator.error().message;
     float data = 1;
-    const std::pair<Communicator*, AllReduceCall> call{
-        communicator->get(), {.input = &data, .output = &data, .count = 1}};
+    HeldCall call{communicator->get(), {.input = &data, .output = &data, .count = 1}, nullptr};
     std::thread user([&] {
       const Status status = run_operations({&call, 1});
       ASSERT_FALSE(status);

@@ -182,7 +182,7 @@ TEST(Board, MemoryThatLiesHurtsNobody) {
       EXPECT_LT(poison->reporter, kRanks);
       EXPECT_FALSE(poison->mine.to_string().empty());
       EXPECT_GE(static_cast<int>(poison->kind), 1);
-      EXPECT_LE(static_cast<int>(poison->kind), 5);
+      EXPECT_LE(poison->kind, Poison::Kind::kNoWay);
       EXPECT_STRNE(describe(poison->code), "unknown result code");
     }
   }

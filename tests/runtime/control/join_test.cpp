@@ -251,6 +251,33 @@ TEST(Join, BadArgumentsAndBadIdsAreRefusedAtOnce) {
   EXPECT_TRUE(control::wait_for_roots(patience()));
 }
 
+TEST(Join, ARankThatCannotComeIsNamedToAll) {
+  const UniqueId id = must_create_id();
+  const auto content = control::decode_id(id);
+  ASSERT_TRUE(content);
+  const Error cause{Code::kSystemError, "rank 1 cannot join: no memory", 1};
+  control::call_off(content->key.session, 1, 3, cause);  // before anybody came
+  for (const Rank rank : {0, 2}) {
+    const JoinResult plane =
+        ControlPlane::join(id, rank, 3, {.deadline = Deadline::in_ms(3'600'000)});
+    ASSERT_FALSE(plane);
+    EXPECT_EQ(plane.error().code, cause.code);
+    EXPECT_EQ(plane.error().message, cause.message);
+  }
+}
+
+TEST(Join, IsCancelledWhileItWaits) {
+  const UniqueId id = must_create_id();
+  std::stop_source cancel;
+  std::thread rank([&] {
+    const JoinResult plane = ControlPlane::join(
+        id, 0, 2, {.deadline = Deadline::in_ms(3'600'000), .cancel = cancel.get_token()});
+    EXPECT_FALSE(plane);
+  });
+  cancel.request_stop();
+  rank.join();
+}
+
 TEST(Join, AnIdWhoseJobHasMetIsRefusedAtOnce) {
   const UniqueId id = must_create_id();
   std::vector<std::unique_ptr<ControlPlane>> planes(2);

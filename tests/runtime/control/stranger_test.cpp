@@ -368,6 +368,57 @@ TEST(Insiders, AMemberThatLeavesAfterMeetingEndsTheJoinOfAll) {
   });
 }
 
+// A service that sheds its load at every step of the handshake and answers at last.
+TEST(Links, ACallIsAskedAgainWhereTheConnectionWasShed) {
+  const SessionKey key = make_session_key();
+  const auto listener = listen_local();
+  ASSERT_TRUE(listener);
+  const auto receive = [](int socket) {
+    Bytes buffer(kMaxPacketBytes);
+    const auto received = receive_within(socket, buffer, false, -1, patience());
+    EXPECT_TRUE(received);
+    buffer.resize(received ? received->packet_bytes : 0);
+    return buffer;
+  };
+  std::thread service([&] {
+    for (int steps = 0; steps <= 4; ++steps) {
+      ASSERT_TRUE(wait_for(listener->fd(), POLLIN, -1, patience()));
+      const ControlFd socket = accept_from(listener->fd());
+      ASSERT_TRUE(socket);
+      Acceptor acceptor(key, 1, 2, make_nonce());
+      if (steps == 0) continue;
+      const Bytes challenge = acceptor.challenge(receive(socket.get())).packet;
+      if (steps == 1) continue;
+      ASSERT_TRUE(send_within(socket.get(), challenge, -1, patience()));
+      if (steps == 2) continue;
+      ASSERT_TRUE(acceptor.accepts(receive(socket.get())));
+      if (steps == 3) continue;
+      const Bytes request = receive(socket.get());
+      Reader reader(request);
+      const FrameHeader asked = read_header(reader);
+      const Bytes reply = start_frame({.type = FrameType::kReply, .number = asked.number}).take();
+      ASSERT_TRUE(send_within(socket.get(), reply, -1, patience()));
+    }
+  });
+  Links links(key, 0, 2, -1);
+  links.set_address(1, listener->address());
+  const auto reply = links.call(1, RequestKind::kEcho, {}, patience());
+  EXPECT_TRUE(reply) << reply.error().message;
+  service.join();
+}
+
+TEST(Links, ACallThatIsOverEndsBeforeItsDeadline) {
+  const auto listener = listen_local();  // never accepts
+  ASSERT_TRUE(listener);
+  Links links(make_session_key(), 0, 2, -1);
+  links.set_address(1, listener->address());
+  int asked = 0;
+  links.end_when([&] { return ++asked == 2; });
+  const auto reply = links.call(1, RequestKind::kEcho, {}, Deadline{INT64_MAX});
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, Code::kInvalidUsage) << reply.error().message;
+}
+
 TEST(Lobby, DropsWhoDoesNotFinishInTime) {
   const auto loop = EventLoop::create();
   ASSERT_TRUE(loop);
