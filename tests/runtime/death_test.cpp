@@ -8,11 +8,10 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <thread>
 
 #include "base/host.hpp"
-#include "fork_harness.hpp"
+#include "forked_job.hpp"
 #include "job.hpp"
 
 namespace tutti::test {
@@ -21,27 +20,6 @@ namespace {
 using ::testing::AnyOf;
 using testing::ForkedRank;
 using ::testing::HasSubstr;
-
-// The id is made in the parent after all children exist.
-testing::ForkOptions with_unique_id() {
-  testing::ForkOptions options;
-  options.after_fork = [] {
-    tuttiUniqueId id;
-    EXPECT_EQ(tuttiGetUniqueId(&id), tuttiSuccess) << tuttiGetLastError(nullptr);
-    return std::string(id.internal, sizeof id.internal);
-  };
-  return options;
-}
-
-tuttiComm_t join(const ForkedRank& self) {
-  tuttiUniqueId id{};
-  EXPECT_EQ(self.message.size(), sizeof id.internal);
-  std::memcpy(id.internal, self.message.data(), std::min(self.message.size(), sizeof id.internal));
-  tuttiComm_t comm = nullptr;
-  EXPECT_EQ(tuttiCommInitRank(&comm, self.ranks, id, self.rank), tuttiSuccess)
-      << tuttiGetLastError(nullptr);
-  return comm;
-}
 
 std::int64_t pid_of(tuttiComm_t comm, bool mine) {
   std::int64_t pid = mine ? ::getpid() : 0;
@@ -173,9 +151,7 @@ struct TwoRanks {
   std::array<std::vector<float>, 2> data;
 
   explicit TwoRanks(const ForkedRank& self) {
-    tuttiUniqueId id{};
-    std::memcpy(id.internal, self.message.data(),
-                std::min(self.message.size(), sizeof id.internal));
+    const tuttiUniqueId id = id_of(self);
     EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
     for (int i = 0; i < 2; ++i)
       EXPECT_EQ(tuttiCommInitRank(&comms[static_cast<std::size_t>(i)], 2 * self.ranks, id,

@@ -10,11 +10,10 @@
 
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 
 #include "base/host.hpp"
-#include "fork_harness.hpp"
+#include "forked_job.hpp"
 #include "job.hpp"
 
 namespace tutti::test {
@@ -25,29 +24,6 @@ using ::testing::HasSubstr;
 
 constexpr const char* kDirect = "two_shot:access=remote";
 constexpr std::size_t kSizes[] = {1, 2, 3, 17, 1000, 16'383, 16'384, 32'769, 100'003, 400'001};
-
-testing::ForkOptions with_unique_id() {
-  testing::ForkOptions options;
-  options.after_fork = [] {
-    tuttiUniqueId id;
-    EXPECT_EQ(tuttiGetUniqueId(&id), tuttiSuccess) << tuttiGetLastError(nullptr);
-    return std::string(id.internal, sizeof id.internal);
-  };
-  return options;
-}
-
-tuttiUniqueId id_of(const ForkedRank& self) {
-  tuttiUniqueId id{};
-  std::memcpy(id.internal, self.message.data(), std::min(self.message.size(), sizeof id.internal));
-  return id;
-}
-
-tuttiComm_t join(const ForkedRank& self) {
-  tuttiComm_t comm = nullptr;
-  EXPECT_EQ(tuttiCommInitRank(&comm, self.ranks, id_of(self), self.rank), tuttiSuccess)
-      << tuttiGetLastError(nullptr);
-  return comm;
-}
 
 std::string last_protocol(tuttiComm_t comm) {
   tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
