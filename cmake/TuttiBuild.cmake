@@ -22,9 +22,14 @@ add_library(tutti_options INTERFACE)
 target_compile_features(tutti_options INTERFACE cxx_std_20)
 target_include_directories(tutti_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
                            ${PROJECT_SOURCE_DIR}/include)
-target_compile_options(tutti_options INTERFACE -Wall -Wextra -Wconversion -Wshadow
-                       $<$<BOOL:${TUTTI_WERROR}>:-Werror> -fvisibility=hidden
-                       $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+target_compile_options(tutti_options INTERFACE
+                       $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra -Wconversion -Wshadow
+                         $<$<BOOL:${TUTTI_WERROR}>:-Werror> -fvisibility=hidden>
+                       $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+                       # CMake 3.25 knows no C++20 of nvcc 13. Contraction would change bits.
+                       $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --fmad=false -Xptxas=-v
+                         -Xcompiler=-fvisibility=hidden,-Wall
+                         $<$<BOOL:${TUTTI_WERROR}>:-Werror=all-warnings>>)
 if(TUTTI_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined
                       -fno-omit-frame-pointer)
@@ -62,10 +67,15 @@ function(tutti_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS base)  # an empty one would take the property after it for a label
+  endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK} GTest::gtest_main GTest::gmock)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                        TEST_PREFIX ${name}.
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                                  ENVIRONMENT "TUTTI_IFNAME=lo"
+                                  ENVIRONMENT_MODIFICATION "TUTTI_PROFILE=set:off")
 endfunction()

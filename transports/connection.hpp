@@ -18,11 +18,11 @@
 // One thread at a time per end. Nothing here allocates, locks or waits.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/types.hpp"
+#include "base/word.hpp"
 
 namespace tutti {
 
@@ -38,8 +38,8 @@ inline constexpr std::uint32_t kMaxConnectionsPerPair = 8;
 inline constexpr std::uint32_t kMaxSlots = 64;  // per connection; also how far ahead a peer may be
 
 struct Cell {
-  std::atomic<std::uint64_t> epoch;
-  std::atomic<std::uint64_t> signature;
+  Word epoch;
+  Word signature;
   std::byte payload[kCellPayloadBytes];
 };
 static_assert(sizeof(Cell) == kCellBytes);
@@ -55,6 +55,7 @@ struct ConnectionSpec {
   std::uint32_t first_cell = 0;
   std::uint32_t cells_per_slot = 1;
   // kSlots: slots of slot_bytes (header included) from arena_offset_bytes in the receiver's inbox.
+  // kFlagged: slot_bytes are those of the slot's cells.
   std::uint64_t arena_offset_bytes = 0;
   std::uint64_t slot_bytes = 0;
 };
@@ -62,8 +63,8 @@ struct ConnectionSpec {
 // The control words of one (ordered pair, index); lives in the receiver's segment and persists
 // across plans.
 struct ConnectionWords {
-  alignas(64) std::atomic<std::uint64_t> produced;  // sender: messages made visible (kSlots)
-  alignas(64) std::atomic<std::uint64_t> consumed;  // receiver: messages whose slots are free again
+  alignas(64) Word produced;  // sender: messages made visible (kSlots)
+  alignas(64) Word consumed;  // receiver: messages whose slots are free again
 };
 static_assert(sizeof(ConnectionWords) == 128);
 
@@ -110,7 +111,8 @@ struct SlotView {
 
 // Epochs: unique for a cell over the communicator's life, because a cell belongs to one connection
 // within an operation and an operation's number never repeats. 2^40 operations of 2^24 messages.
-[[nodiscard]] inline std::uint64_t make_epoch(std::uint64_t operation, std::uint64_t message) {
+[[nodiscard]] TUTTI_HD inline std::uint64_t make_epoch(std::uint64_t operation,
+                                                       std::uint64_t message) {
   return (operation << 24) | (message + 1);
 }
 

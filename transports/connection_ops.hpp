@@ -47,11 +47,11 @@ struct SlotHeader {
 };
 static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 
-[[nodiscard]] inline SlotHeader& slot_header(const Connection& c, std::uint32_t slot) {
+[[nodiscard]] TUTTI_HD inline SlotHeader& slot_header(const Connection& c, std::uint32_t slot) {
   return *reinterpret_cast<SlotHeader*>(c.arena + slot * c.slot_bytes);
 }
 
-[[nodiscard]] inline SlotView payload_of(const Connection& c, std::uint32_t slot) {
+[[nodiscard]] TUTTI_HD inline SlotView payload_of(const Connection& c, std::uint32_t slot) {
   if (c.protocol == Protocol::kFlagged) {
     Cell* first = c.cells + std::size_t{slot} * c.cells_per_slot;
     return {first->payload, kCellPayloadBytes, kCellBytes};
@@ -60,29 +60,35 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
           c.slot_bytes};
 }
 
+// Byte `offset` of a message's payload; what begins there goes on to the end of its segment.
+[[nodiscard]] TUTTI_HD inline std::byte* byte_at(const SlotView& view, std::uint64_t offset) {
+  return view.base + offset / view.segment_bytes * view.segment_stride +
+         offset % view.segment_bytes;
+}
+
 // The cells that a message of `bytes` uses: one at least.
-[[nodiscard]] constexpr std::uint32_t cells_for(std::uint64_t bytes) {
+[[nodiscard]] TUTTI_HD constexpr std::uint32_t cells_for(std::uint64_t bytes) {
   return bytes == 0
              ? 1
              : static_cast<std::uint32_t>((bytes + kCellPayloadBytes - 1) / kCellPayloadBytes);
 }
 
 // The most payload bytes that one message can carry.
-[[nodiscard]] inline std::uint64_t capacity_bytes(const Connection& c) {
+[[nodiscard]] TUTTI_HD inline std::uint64_t capacity_bytes(const Connection& c) {
   return c.protocol == Protocol::kFlagged ? std::uint64_t{c.cells_per_slot} * kCellPayloadBytes
                                           : c.slot_bytes - kSlotHeaderBytes;
 }
 
 // The other end has written a word that no correct peer writes. Sticky.
 template <ConnectionLike C>
-[[nodiscard]] bool is_corrupt(const C& c) {
+[[nodiscard]] TUTTI_HD bool is_corrupt(const C& c) {
   return c.state->corrupt;
 }
 
 // Starts operation `operation` (from 1, the same number at both ends, never repeated) on this end.
 // The peer may already be sending messages of it, or still be reading those of the one before.
 template <ConnectionLike C>
-void begin_operation(C& c, std::uint64_t operation) {
+TUTTI_HD void begin_operation(C& c, std::uint64_t operation) {
   c.operation = operation;
   c.first_message = c.state->next;
   c.slot = static_cast<std::uint32_t>(c.state->next % c.slots);
@@ -91,13 +97,13 @@ void begin_operation(C& c, std::uint64_t operation) {
 namespace connection_detail {
 
 template <ConnectionLike C>
-[[nodiscard]] std::uint64_t epoch_of_next(const C& c) {
+[[nodiscard]] TUTTI_HD std::uint64_t epoch_of_next(const C& c) {
   return make_epoch(c.operation, c.state->next - c.first_message);
 }
 
 // slot == next mod slots, without a division per message.
 template <ConnectionLike C>
-void advance(C& c) {
+TUTTI_HD void advance(C& c) {
   ++c.state->next;
   c.slot = c.slot + 1 == c.slots ? 0 : c.slot + 1;
 }
@@ -105,7 +111,7 @@ void advance(C& c) {
 // Slow path of can_send. `consumed` only grows and never passes what was sent. It may lie more than
 // `slots` behind, when the operation before had more slots: that is full, not wrong.
 template <ConnectionLike C>
-[[nodiscard]] bool reload_consumed(C& c) {
+[[nodiscard]] TUTTI_HD bool reload_consumed(C& c) {
   auto& state = *c.state;
   // Acquire pairs with release() of the receiver: its reads of the slot come before our writes.
   const std::uint64_t consumed = c.words->consumed.load(std::memory_order_acquire);
@@ -121,7 +127,7 @@ template <ConnectionLike C>
 // than `slots`, if the sender is already in an operation with more); it lies behind us when the
 // messages in between were flagged.
 template <ConnectionLike C>
-[[nodiscard]] bool reload_produced(C& c) {
+[[nodiscard]] TUTTI_HD bool reload_produced(C& c) {
   auto& state = *c.state;
   // Acquire pairs with commit() of the sender: header and payload come before it.
   const std::uint64_t produced = c.words->produced.load(std::memory_order_acquire);
@@ -138,7 +144,7 @@ template <ConnectionLike C>
 // Sender: is the slot of message state->next free? Reads shared memory only when the cached credit
 // says full.
 template <ConnectionLike C>
-[[nodiscard]] bool can_send(C& c) {
+[[nodiscard]] TUTTI_HD bool can_send(C& c) {
   if (c.state->corrupt) [[unlikely]]
     return false;
   if (c.state->next - c.state->seen < c.slots) [[likely]]
@@ -148,14 +154,14 @@ template <ConnectionLike C>
 
 // Sender: where to write message state->next. Only after can_send; at most capacity_bytes.
 template <ConnectionLike C>
-[[nodiscard]] auto send_slot(const C& c) {
+[[nodiscard]] TUTTI_HD auto send_slot(const C& c) {
   return payload_of(c, c.slot);
 }
 
 // Sender: makes message state->next of `bytes` payload bytes visible. `bytes` is the plan's number
 // (<= capacity_bytes); `signature` lets the receiver prove that both run the same operation.
 template <ConnectionLike C>
-void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
+TUTTI_HD void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
   if (c.protocol == Protocol::kFlagged) {
     auto* cell = c.cells + std::size_t{c.slot} * c.cells_per_slot;
     const std::uint64_t epoch = connection_detail::epoch_of_next(c);
@@ -178,7 +184,7 @@ void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
 
 // Receiver: is message state->next visible, all of it?
 template <ConnectionLike C>
-[[nodiscard]] bool can_recv(C& c) {
+[[nodiscard]] TUTTI_HD bool can_recv(C& c) {
   if (c.protocol == Protocol::kFlagged) {
     // Acquire pairs with the release of the same cell in commit. Anything but the one expected
     // epoch means "not yet": stale epochs of other operations and carves never equal it.
@@ -193,14 +199,14 @@ template <ConnectionLike C>
 
 // Receiver: where message state->next lies. Only after can_recv. The plan says how many bytes.
 template <ConnectionLike C>
-[[nodiscard]] auto recv_slot(const C& c) {
+[[nodiscard]] TUTTI_HD auto recv_slot(const C& c) {
   return payload_of(c, c.slot);
 }
 
 // Receiver: the signature that message state->next came with. Only after can_recv; in the line that
 // can_recv or the first payload read brings in anyway.
 template <ConnectionLike C>
-[[nodiscard]] std::uint64_t recv_signature(const C& c) {
+[[nodiscard]] TUTTI_HD std::uint64_t recv_signature(const C& c) {
   if (c.protocol == Protocol::kFlagged) {
     // Relaxed: ordered by the acquire of the same cell's epoch.
     return c.cells[std::size_t{c.slot} * c.cells_per_slot].signature.load(
@@ -211,7 +217,7 @@ template <ConnectionLike C>
 
 // Receiver: message state->next has been read; its slot is free again.
 template <ConnectionLike C>
-void release(C& c) {
+TUTTI_HD void release(C& c) {
   // Release pairs with the acquire in reload_consumed: our reads of the slot come before it.
   c.words->consumed.store(c.state->next + 1, std::memory_order_release);
   connection_detail::advance(c);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +27,15 @@ struct PeerInfo {
   std::string host;                 // for people
 };
 
-enum class RequestKind : std::uint16_t { kEcho = 0, kBoard = 1, kShmSegment = 2, kFirstUser = 64 };
+enum class RequestKind : std::uint16_t {
+  kEcho = 0,
+  kBoard = 1,
+  kShmSegment = 2,
+  kWindow = 3,
+  kShrink = 4,
+  kTopology = 5,
+  kFirstUser = 64,
+};
 
 struct Reply {
   std::vector<std::byte> payload;
@@ -39,10 +48,11 @@ struct Request {
 };
 
 // The handler lends an fd (it stays the handler's; the service dups it into the reply by
-// SCM_RIGHTS).
+// SCM_RIGHTS, and drops `keep` after that).
 struct HandlerReply {
   std::vector<std::byte> payload;
   int lent_fd = -1;
+  std::shared_ptr<const void> keep = nullptr;
 };
 using Handler = std::function<Result<HandlerReply>(const Request&)>;
 

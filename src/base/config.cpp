@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/text.hpp"
+
 namespace tutti {
 namespace {
 
@@ -18,9 +20,11 @@ constexpr std::uint64_t kDayNs = 86'400 * kSecondNs;
 constexpr std::string_view kProtocolChoices = "auto|flagged|slots";
 constexpr std::string_view kIsaChoices = "auto|avx512|avx2|scalar";
 constexpr std::string_view kCmaChoices = "auto|off";
-constexpr std::string_view kLogLevelChoices = "off|error|warn|info|trace";
+constexpr std::string_view kLauncherChoices = "auto|none";
+constexpr std::string_view kFlagChoices = "0|1";
+constexpr std::string_view kLogLevelChoices = "off|error|warn|version|info|trace";
 
-constexpr std::array<ConfigVariable, 17> kTable{{
+constexpr std::array<ConfigVariable, 30> kTable{{
     {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxAlgorithmName - 1, false,
      "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
     {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
@@ -42,21 +46,65 @@ constexpr std::array<ConfigVariable, 17> kTable{{
     {"TUTTI_INIT_TIMEOUT_S", "60", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
      "how long joining a communicator waits for all ranks", &Config::init_timeout_ns},
     {"TUTTI_DEBUG", "warn", ConfigKind::kChoice, kLogLevelChoices, 0, 0, false,
-     "the most talkative level that is logged", &Config::log_level},
+     "the most talkative level that is logged, in capitals too; version: warnings, and which "
+     "library this is",
+     &Config::log_level},
     {"TUTTI_DEBUG_FILE", "", ConfigKind::kText, "", 0, 4095, false,
      "file of the log, %h is the host, %p the pid; not set: stderr", &Config::log_file},
+    {"TUTTI_FLIGHT_DIR", "", ConfigKind::kText, "", 0, 3500, false,
+     "folder on a local disk for a record of the last operations that outlives every rank; read it "
+     "with `tutti-info ranks FILE`",
+     &Config::flight_dir},
     {"TUTTI_ISA", "auto", ConfigKind::kChoice, kIsaChoices, 0, 0, false,
      "widest vector instructions of the reduction kernels", &Config::isa},
     {"TUTTI_HOST_ID", "", ConfigKind::kText, "", 0, 255, false,
      "ranks with equal texts count as one host; not set: boot id and network namespace",
      &Config::host_id},
+    {"TUTTI_IFNAME", "", ConfigKind::kText, "", 0, 255, false,
+     "network interface for ranks of other hosts: eth,ib (prefixes), =eth0, ^docker; not set: the "
+     "first that is up, without it ranks of one host only",
+     &Config::interfaces},
     {"TUTTI_SPIN", "auto", ConfigKind::kNumber, "auto", 0, 10'000'000, false,
      "polls before a waiting thread yields its core; auto: by cores and ranks", &Config::spin},
+    {"TUTTI_PROFILE", "auto", ConfigKind::kText, "", 1, 3500, false,
+     "what tutti-tune measured on this machine: a file, auto (the user's, under ~/.cache/tutti), "
+     "or "
+     "off; rank 0's is used",
+     &Config::profile},
+    {"TUTTI_TOPOLOGY", "auto", ConfigKind::kText, "", 1, 3500, false,
+     "what this host is made of, for the order of ranks in rings and trees: a file of hwloc or of "
+     "NCCL, auto (discovered where ranks sit at different places), or off: the order of ranks' "
+     "numbers",
+     &Config::topology},
+    {"TUTTI_CLUSTER", "", ConfigKind::kText, "", 0, 3500, false,
+     "cluster file: rails and switches between the hosts, in the order of their first ranks; rank "
+     "0's is used",
+     &Config::cluster},
+    {"TUTTI_SEATS", "auto", ConfigKind::kText, "", 1, 4095, false,
+     "where this host's ranks sit, by processors or device, in turn: 0-3/4-7, GPU0/GPU1; auto: by "
+     "their affinity",
+     &Config::seats},
     {"TUTTI_CMA", "auto", ConfigKind::kChoice, kCmaChoices, 0, 0, false,
      "reading of other ranks' memory by cross-memory attach, where the kernel permits it",
      &Config::cma},
     {"TUTTI_NT_BYTES", "0", ConfigKind::kBytes, "", 1, 1024 * kGiB, true,
      "results of at least so many bytes are stored around the cache", &Config::nt_bytes},
+    {"TUTTI_LAUNCHER", "auto", ConfigKind::kChoice, kLauncherChoices, 0, 0, false,
+     "none: the process is alone, whatever launcher has started it", &Config::launcher},
+    {"TUTTI_RANK", "auto", ConfigKind::kNumber, "auto", 0, kMostRanks - 1, false,
+     "this process's rank, by hand; auto: the launcher says", &Config::rank},
+    {"TUTTI_RANKS", "auto", ConfigKind::kNumber, "auto", 1, kMostRanks, false,
+     "how many ranks there are, by hand; equal on all ranks", &Config::ranks},
+    {"TUTTI_ROOT", "", ConfigKind::kText, "", 0, 511, false,
+     "host:port where rank 0 is met, for launchers without a key-value store", &Config::root},
+    {"TUTTI_SECRET_FILE", "", ConfigKind::kText, "", 0, 4095, false,
+     "file with the job's secret, 32 bytes or more, mode 0600; goes with TUTTI_ROOT and torchrun",
+     &Config::secret_file},
+    {"TUTTI_JOB", "", ConfigKind::kText, "", 0, 255, false,
+     "name of this run, equal on all ranks: keeps runs with one secret and address apart",
+     &Config::job},
+    {"TUTTI_INSECURE", "0", ConfigKind::kChoice, kFlagChoices, 0, 0, false,
+     "1: meet without a secret; whoever reaches rank 0's port can join", &Config::insecure},
 }};
 
 // The index of `text` in "a|b|c".
@@ -69,6 +117,14 @@ std::optional<std::size_t> choice_index(std::string_view choices, std::string_vi
   }
 }
 
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return result;
+}
+
 std::string_view choice_at(std::string_view choices, std::size_t index) {
   for (; index > 0; --index) choices.remove_prefix(choices.find('|') + 1);
   return choices.substr(0, choices.find('|'));
@@ -79,25 +135,6 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::optional<std::uint64_t> parse_bytes(std::string_view text) {
-  for (std::string_view suffix : {"iB", "B"})
-    if (text.ends_with(suffix)) {
-      text.remove_suffix(suffix.size());
-      break;
-    }
-  std::uint64_t unit = 1;
-  if (!text.empty()) {
-    const char last = text.back();
-    if (last == 'K' || last == 'k') unit = kKiB;
-    if (last == 'M' || last == 'm') unit = kMiB;
-    if (last == 'G' || last == 'g') unit = kGiB;
-    if (unit > 1) text.remove_suffix(1);
-  }
-  const std::optional<std::uint64_t> count = parse_number(text);
-  if (!count || *count > UINT64_MAX / unit) return std::nullopt;
-  return *count * unit;
 }
 
 // Seconds as ns; only digits and one point, so that neither "nan" nor "1e400" gets through.
@@ -128,6 +165,9 @@ std::optional<std::uint64_t> parse_value(const ConfigVariable& variable, std::st
       value = parse_seconds_ns(text);
       break;
     case ConfigKind::kChoice:
+      // As in NCCL_DEBUG=INFO.
+      if (std::holds_alternative<LogLevel Config::*>(variable.field))
+        return choice_index(variable.choices, lower(text));
       return choice_index(variable.choices, text);
   }
   if (!value || (*value == 0 && variable.zero_is_auto)) return value;
@@ -180,6 +220,25 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  for (std::string_view suffix : {"iB", "B"})
+    if (text.ends_with(suffix)) {
+      text.remove_suffix(suffix.size());
+      break;
+    }
+  std::uint64_t unit = 1;
+  if (!text.empty()) {
+    const char last = text.back();
+    if (last == 'K' || last == 'k') unit = kKiB;
+    if (last == 'M' || last == 'm') unit = kMiB;
+    if (last == 'G' || last == 'g') unit = kGiB;
+    if (unit > 1) text.remove_suffix(1);
+  }
+  const std::optional<std::uint64_t> count = parse_number(text);
+  if (!count || *count > UINT64_MAX / unit) return std::nullopt;
+  return *count * unit;
+}
 
 std::string_view name_of(ProtocolChoice choice) {
   return choice_at(kProtocolChoices, static_cast<std::size_t>(choice));
@@ -239,16 +298,17 @@ Result<Config> load_config(const Getenv& getenv_like) {
       return make_error(
           Code::kInvalidArgument,
           fmt::format("{}={} is not allowed; allowed: {} (default: {})", variable.name,
-                      text.substr(0, 128), allowed_text(variable), variable.default_text));
+                      printable(text, 128), allowed_text(variable), variable.default_text));
     std::visit(StoreValue{config, text, *value}, variable.field);
   }
   return config;
 }
 
 const Result<Config>& process_config() {
-  static const Result<Config> config =
-      load_config([](const char* name) -> const char* { return std::getenv(name); });
-  return config;
+  // Never destroyed: ranks may outlive main.
+  static const auto* const config = new Result<Config>(
+      load_config([](const char* name) -> const char* { return std::getenv(name); }));
+  return *config;
 }
 
 std::vector<UnknownVariable> unknown_variables(const char* const* environment) {

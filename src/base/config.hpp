@@ -22,10 +22,15 @@ namespace tutti {
 enum class ProtocolChoice : std::uint8_t { kAuto, kFlagged, kSlots };
 enum class IsaChoice : std::uint8_t { kAuto, kAvx512, kAvx2, kScalar };
 enum class CmaChoice : std::uint8_t { kAuto, kOff };
+enum class LauncherChoice : std::uint8_t { kAuto, kNone };
 [[nodiscard]] std::string_view name_of(ProtocolChoice choice);
 [[nodiscard]] std::string_view name_of(IsaChoice choice);
+// 4096, 64K, 2M, 1GiB: binary suffixes.
+[[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text);
 
 inline constexpr std::uint32_t kSpinAuto = UINT32_MAX;
+inline constexpr std::uint32_t kFromLauncher = UINT32_MAX;  // TUTTI_RANK and TUTTI_RANKS: auto
+inline constexpr std::uint32_t kMostRanks = 1 << 16;        // of a job (TUTTI_RANKS)
 inline constexpr std::uint32_t kMostSlots = 64;    // that a connection can hold (TUTTI_SLOTS)
 inline constexpr std::uint32_t kMostReplicas = 8;  // of a schedule (TUTTI_REPLICAS)
 // Bytes of an algorithm's name with its parameters and a zero byte (TUTTI_ALGO).
@@ -55,30 +60,56 @@ struct Config {
   LogLevel log_level = LogLevel::kWarn;
   // TUTTI_DEBUG_FILE: where the log goes; %h is the host, %p the pid; empty: stderr.
   std::string log_file;
+  // TUTTI_FLIGHT_DIR: folder of the flight recorder's files; empty: the record is in memory alone.
+  std::string flight_dir;
   // TUTTI_ISA: the widest vector instructions the kernels may use.
   IsaChoice isa = IsaChoice::kAuto;
   // TUTTI_HOST_ID: ranks with equal texts count as one host; empty: boot id + network namespace.
   std::string host_id;
+  // TUTTI_IFNAME: the network interface for ranks of other hosts; empty: the first that is up.
+  std::string interfaces;
   // TUTTI_SPIN: polls before a waiting thread yields its core; kSpinAuto: by cores and ranks.
   std::uint32_t spin = kSpinAuto;
+  // TUTTI_PROFILE: a file, "auto" for the user's own of this machine, or "off".
+  std::string profile = "auto";
+  // TUTTI_TOPOLOGY: a file of this host's devices, "auto": discovered where it can matter, or
+  // "off".
+  std::string topology = "auto";
+  // TUTTI_CLUSTER: a cluster file: what joins the hosts; rank 0's.
+  std::string cluster;
+  // TUTTI_SEATS: where this host's ranks sit, between slashes; "auto": by affinity.
+  std::string seats = "auto";
   // TUTTI_CMA: whether peers' memory may be read by cross-memory attach, where the kernel permits.
   CmaChoice cma = CmaChoice::kAuto;
   // TUTTI_NT_BYTES: stores go around the cache from this size on; 0: from the cache sizes.
   std::uint64_t nt_bytes = 0;
+  // TUTTI_LAUNCHER: whether the environment is searched for a launcher.
+  LauncherChoice launcher = LauncherChoice::kAuto;
+  // TUTTI_RANK, TUTTI_RANKS: this process's rank and their number; kFromLauncher: not set by hand.
+  std::uint32_t rank = kFromLauncher;
+  std::uint32_t ranks = kFromLauncher;
+  // TUTTI_ROOT: "host:port" where rank 0 is met; empty: the launcher says where.
+  std::string root;
+  // TUTTI_SECRET_FILE: file of the job's secret, for launchers without a key-value store.
+  std::string secret_file;
+  // TUTTI_JOB: this run's name, where ranks meet at an address.
+  std::string job;
+  // TUTTI_INSECURE: meet without a secret.
+  bool insecure = false;
 };
 
 // How a variable is written and which field it fills.
 enum class ConfigKind : std::uint8_t {
   kText,     // any text up to `most` bytes
-  kNumber,   // decimal integer
+  kNumber,   // decimal integer, or the word in `choices`
   kBytes,    // decimal integer, may end in K, M or G (powers of 1024)
   kSeconds,  // decimal, fractions allowed; `least` and `most` in ns
   kChoice,   // one of `choices`
 };
-using ConfigField =
-    std::variant<std::string Config::*, std::uint32_t Config::*, std::uint64_t Config::*,
-                 std::int64_t Config::*, ProtocolChoice Config::*, IsaChoice Config::*,
-                 CmaChoice Config::*, LogLevel Config::*>;
+using ConfigField = std::variant<std::string Config::*, std::uint32_t Config::*,
+                                 std::uint64_t Config::*, std::int64_t Config::*, bool Config::*,
+                                 ProtocolChoice Config::*, IsaChoice Config::*, CmaChoice Config::*,
+                                 LauncherChoice Config::*, LogLevel Config::*>;
 
 struct ConfigVariable {
   std::string_view name;
@@ -94,7 +125,7 @@ struct ConfigVariable {
 
 // Every variable there is, in the order in which `tutti-info` prints them.
 [[nodiscard]] std::span<const ConfigVariable> config_table();
-// "0 (auto) or 1..64", "off|error|warn|info|trace": what the variable allows, for people.
+// "0 (auto) or 1..64", "off|error|warn|version|info|trace": what the variable allows, for people.
 [[nodiscard]] std::string allowed_text(const ConfigVariable& variable);
 // The variable's value in `config`, written as it could be set.
 [[nodiscard]] std::string value_text(const Config& config, const ConfigVariable& variable);

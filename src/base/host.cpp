@@ -32,6 +32,8 @@
 namespace tutti {
 namespace {
 
+constexpr const char* kBootIdPath = "/proc/sys/kernel/random/boot_id";
+
 // The first bytes of a small file of /proc or /sys without the trailing newline; empty if there is
 // none.
 std::string read_small_file(const std::string& path) {
@@ -183,11 +185,16 @@ std::uint64_t hash_bytes(std::string_view bytes, std::uint64_t seed) {
   return hash ^ (hash >> 31);
 }
 
+std::uint64_t boot_identity() {
+  const std::string boot_id = read_small_file(kBootIdPath);
+  return boot_id.empty() ? 0 : std::max<std::uint64_t>(hash_bytes(boot_id), 1);
+}
+
 std::uint64_t host_identity(std::string_view override_text) {
   std::string identity = "override " + std::string(override_text);
   if (override_text.empty()) {
     struct stat network_namespace {};
-    const std::string boot_id = read_small_file("/proc/sys/kernel/random/boot_id");
+    const std::string boot_id = read_small_file(kBootIdPath);
     if (boot_id.empty() || ::stat("/proc/self/ns/net", &network_namespace) != 0)
       identity = "name " + host_name();
     else
@@ -231,6 +238,11 @@ bool has_memfd() {
 bool has_cross_memory_attach() {
   static const bool has = try_cross_memory_attach();
   return has;
+}
+
+int machine_cpus() {
+  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  return std::max(1, std::min(online, control_group_cpus()));
 }
 
 int usable_cpus() { return std::max(1, std::min(affinity_cpus(), control_group_cpus())); }

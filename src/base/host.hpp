@@ -18,6 +18,10 @@ namespace tutti {
 // hashed instead. Without /proc: hash of the host's name. Never 0.
 [[nodiscard]] std::uint64_t host_identity(std::string_view override_text);
 
+// Of this boot of the kernel: tells whether times and pids of a record still mean anything here.
+// 0: unknown.
+[[nodiscard]] std::uint64_t boot_identity();
+
 // Random, one per process, equal in all its threads; another one in a forked child. Never 0.
 [[nodiscard]] std::uint64_t process_token();
 // Where this process keeps its token: a word that a peer can read to know that a pid is this
@@ -39,6 +43,9 @@ namespace tutti {
 // Cores this thread may use: the affinity mask, cut by the control group's quota (rounded up).
 // At least 1.
 [[nodiscard]] int usable_cpus();
+// Cores of this machine that its control group's quota leaves, whatever this process is bound to.
+// At least 1.
+[[nodiscard]] int machine_cpus();
 // Bytes of the level 2 and level 3 cache seen by the first CPU; 0: unknown.
 [[nodiscard]] std::size_t l2_cache_bytes();
 [[nodiscard]] std::size_t l3_cache_bytes();

@@ -6,14 +6,26 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ctime>
 
 #include "base/host.hpp"
 
 namespace tutti {
 namespace {
 
-constexpr std::array<std::string_view, kLogLevelCount> kLevels{"off", "error", "warn", "info",
-                                                               "trace"};
+constexpr std::array<std::string_view, kLogLevelCount> kLevels{"off",     "error", "warn",
+                                                               "version", "info",  "trace"};
+
+// "2026-11-21T14:30:12.345678Z"; no library call that takes a lock or reads the time zone.
+void append_time(fmt::memory_buffer& line) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::tm parts{};
+  ::gmtime_r(&now.tv_sec, &parts);
+  fmt::format_to(std::back_inserter(line), "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
+                 parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min,
+                 parts.tm_sec, now.tv_nsec / 1000);
+}
 
 }  // namespace
 
@@ -62,7 +74,9 @@ void Log::write(LogLevel level, std::string_view message) const {
   if (!enabled(level)) return;
   fmt::memory_buffer line;
   const std::string rank = rank_ == kNoRank ? "-" : std::to_string(rank_);
-  fmt::format_to(std::back_inserter(line), "tutti {}:{}:{} {} ", host_, ::getpid(), rank,
+  fmt::format_to(std::back_inserter(line), "tutti ");
+  append_time(line);
+  fmt::format_to(std::back_inserter(line), " {}:{}:{} {} ", host_, ::getpid(), rank,
                  name_of(level));
   line.append(message.substr(0, kLogLineBytes));
   std::replace(line.begin(), line.end(), '\n', ' ');

@@ -1,4 +1,5 @@
-// The log: one line per event, "tutti host:pid:rank level message", to stderr or a file.
+// The log: one line per event, "tutti 2026-11-21T14:30:12.345678Z host:pid:rank level message", to
+// stderr or a file; the time is UTC, so that lines of many hosts sort.
 //
 //   TUTTI_LOG(log, LogLevel::kInfo, "plan {:016x}: {} lanes", plan.id, plan.lanes.size());
 //
@@ -21,8 +22,9 @@
 
 namespace tutti {
 
-enum class LogLevel : std::uint8_t { kOff, kError, kWarn, kInfo, kTrace };
-inline constexpr int kLogLevelCount = 5;
+// kVersion: one line a process that says which library this is, besides the warnings.
+enum class LogLevel : std::uint8_t { kOff, kError, kWarn, kVersion, kInfo, kTrace };
+inline constexpr int kLogLevelCount = 6;
 [[nodiscard]] std::string_view name_of(LogLevel level);
 [[nodiscard]] std::optional<LogLevel> parse_log_level(std::string_view name);
 

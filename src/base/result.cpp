@@ -27,7 +27,7 @@ const char* describe(Code code) {
     case Code::kTimeout:
       return "timed out";
     case Code::kNotSupported:
-      return "not supported by this build";
+      return "not supported";
   }
   return "unknown result code";
 }

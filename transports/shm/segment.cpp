@@ -12,6 +12,8 @@
 #include <string>
 #include <system_error>
 
+#include "base/shared_file.hpp"
+
 namespace tutti::shm {
 namespace {
 
@@ -128,7 +130,7 @@ Result<OpenedFd> open_backing(Rank rank, Backing backing) {
 }
 
 // The fd is a file of the right kind and size that cannot shrink under us.
-Status check_fd(int fd, bool sealed, const SegmentLayout& layout, Rank rank) {
+Status check_fd(int fd, const SegmentLayout& layout, Rank rank) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return refused("cannot examine a peer's segment", errno);
   if (!S_ISREG(info.st_mode) || info.st_nlink != 0) {
@@ -142,8 +144,7 @@ Status check_fd(int fd, bool sealed, const SegmentLayout& layout, Rank rank) {
                                   rank, info.st_size, layout.total_bytes()),
                       rank);
   }
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (sealed && (seals < 0 || (seals & kSeals) != kSeals)) {
+  if (is_unsealed(fd)) {
     return make_error(Code::kRemoteError,
                       fmt::format("the segment of rank {} is not sealed: it could shrink while "
                                   "mapped",
@@ -185,9 +186,8 @@ Result<std::shared_ptr<Segment>> Segment::create(const SegmentLayout& layout, Ra
   return segment;
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(int fd, bool sealed, const SegmentLayout& layout,
-                                              Rank rank) {
-  TUTTI_TRY(check_fd(fd, sealed, layout, rank));
+Result<std::shared_ptr<Segment>> Segment::map(int fd, const SegmentLayout& layout, Rank rank) {
+  TUTTI_TRY(check_fd(fd, layout, rank));
   TUTTI_TRY_ASSIGN(auto segment, map_fd(fd, layout));
   const SegmentHeader& header = segment->header();
   if (header.magic != kMagic || header.version != kVersion || header.rank != rank) {

@@ -74,11 +74,10 @@ class Segment {
   [[nodiscard]] static Result<std::shared_ptr<Segment>> create(const SegmentLayout& layout,
                                                                Rank rank, Backing backing);
   // Maps the segment of `rank` from an fd that the rank handed out. The fd may be closed
-  // afterwards. `sealed` is the owner's claim. Errors: kRemoteError if the fd is no segment of that
-  // rank and layout, or lacks its seals; kInvalidUsage if the ranks disagree on the layout;
-  // kSystemError.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(int fd, bool sealed,
-                                                            const SegmentLayout& layout, Rank rank);
+  // afterwards. Errors: kRemoteError if the fd is no segment of that rank and layout, or could be
+  // sealed and is not; kInvalidUsage if the ranks disagree on the layout; kSystemError.
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(int fd, const SegmentLayout& layout,
+                                                            Rank rank);
   // The segment with this key made by this process, or null.
   [[nodiscard]] static std::shared_ptr<Segment> find(std::uint64_t key);
 

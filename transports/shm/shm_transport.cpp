@@ -23,8 +23,7 @@ constexpr LinkCost kSlotsCost{.alpha_ns = 110, .beta_ns_per_byte = 0.045};
 
 // The answer to kShmSegment; the fd comes beside it. Same host, so same byte order and layout.
 struct SegmentReply {
-  std::uint64_t key;     // in the owner's process
-  std::uint64_t sealed;  // 0 or 1
+  std::uint64_t key;  // in the owner's process
 };
 static_assert(std::is_trivially_copyable_v<SegmentReply>);
 
@@ -132,7 +131,7 @@ Status ShmTransport::listen() {
   count_mapping(*own_);
   served_ = std::make_shared<Served>();
   served_->fd = own_->fd();
-  served_->reply = {.key = own_->key(), .sealed = own_->sealed() ? 1U : 0U};
+  served_->reply = {.key = own_->key()};
   served_->open = true;
   control_.serve(RequestKind::kShmSegment,
                  [served = served_](const Request&) { return served->answer(); });
@@ -161,7 +160,7 @@ Result<std::shared_ptr<Segment>> ShmTransport::fetch(const PeerInfo& peer, Deadl
     return make_error(Code::kRemoteError, fmt::format("rank {} handed out no segment", peer.rank),
                       peer.rank);
   }
-  return Segment::map(reply.fd.get(), segment_reply.sealed != 0, layout_, peer.rank);
+  return Segment::map(reply.fd.get(), layout_, peer.rank);
 }
 
 Status ShmTransport::connect(Rank peer, Deadline deadline) {
