@@ -1,5 +1,6 @@
 #include "facts.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
@@ -10,11 +11,8 @@
 #include "base/config.hpp"
 #include "base/host.hpp"
 #include "kernels/reduce_copy.hpp"
+#include "topology/hwloc_reader.hpp"
 #include "tutti/tutti.h"
-
-#if defined(TUTTI_HAVE_HWLOC)
-#include <hwloc.h>
-#endif
 
 namespace tutti::info {
 namespace {
@@ -63,17 +61,20 @@ std::string isa_text() {
   return fmt::format("{} (usable here: {})", kernel_isa(), offered);
 }
 
+const char* yes_no(bool value) { return value ? "yes" : "no"; }
+
 std::vector<Fact> build_facts() {
-  std::vector<Fact> facts {
-    {"version", version_text()}, {"NCCL API", fmt::format("as of {}", TUTTI_NCCL_VERSION_CODE)},
-        {"compiler", compiler_text()}, {"sanitizer", sanitizer_text()}, {"transports", "shm"},
-        {"collectives", "all_reduce"}, {"kernels", isa_text()}, {"data types", reduced_types()},
-        {"CUDA", "no"},
-#if defined(TUTTI_HAVE_HWLOC)
-        {"hwloc", fmt::format("yes (API 0x{:x})", hwloc_get_api_version())},
-#else
-        {"hwloc", "no"},
-#endif
+  std::vector<Fact> facts{
+      {"version", version_text()},
+      {"NCCL API", fmt::format("as of {}", TUTTI_NCCL_VERSION_CODE)},
+      {"compiler", compiler_text()},
+      {"sanitizer", sanitizer_text()},
+      {"transports", "shm"},
+      {"collectives", "all_reduce"},
+      {"kernels", isa_text()},
+      {"data types", reduced_types()},
+      {"CUDA", "no"},
+      {"hwloc", yes_no(topology::has_hwloc())},
   };
   return facts;
 }
@@ -96,26 +97,16 @@ std::string cache_text(std::size_t bytes) {
   return bytes == 0 ? std::string("unknown") : fmt::format("{} KiB", bytes / 1024);
 }
 
-const char* yes_no(bool value) { return value ? "yes" : "no"; }
-
-#if defined(TUTTI_HAVE_HWLOC)
-// "1 packages, 1 NUMA nodes, 2 cores, 2 hardware threads".
+// "packages 1, NUMA nodes 1, caches 1, cores 2, GPUs 0, NICs 1"; or why that is not known.
 std::string topology_text() {
-  hwloc_topology_t topology = nullptr;
-  if (hwloc_topology_init(&topology) != 0) return "unknown";
-  std::string text = "unknown";
-  if (hwloc_topology_load(topology) == 0) {
-    const auto count = [topology](hwloc_obj_type_t type) {
-      return std::max(0, hwloc_get_nbobjs_by_type(topology, type));
-    };
-    text = fmt::format("packages {}, NUMA nodes {}, L3 caches {}, cores {}, hardware threads {}",
-                       count(HWLOC_OBJ_PACKAGE), count(HWLOC_OBJ_NUMANODE),
-                       count(HWLOC_OBJ_L3CACHE), count(HWLOC_OBJ_CORE), count(HWLOC_OBJ_PU));
-  }
-  hwloc_topology_destroy(topology);
-  return text;
+  using topology::DeviceKind;
+  const auto graph = topology::read_host([](const char* name) { return std::getenv(name); });
+  if (!graph) return graph.error().message;
+  return fmt::format("packages {}, NUMA nodes {}, shared caches {}, cores {}, GPUs {}, NICs {}",
+                     graph->count(DeviceKind::kPackage), graph->count(DeviceKind::kNuma),
+                     graph->count(DeviceKind::kCache), graph->count(DeviceKind::kCore),
+                     graph->count(DeviceKind::kGpu), graph->count(DeviceKind::kNic));
 }
-#endif
 
 std::vector<Fact> machine_facts(const std::string& host_id) {
   std::vector<Fact> facts{
@@ -131,10 +122,30 @@ std::vector<Fact> machine_facts(const std::string& host_id) {
       {"pidfd", has_pidfd() ? "yes" : "no: deaths of peers are found by reading /proc"},
       {"cross-memory attach", yes_no(has_cross_memory_attach())},
   };
-#if defined(TUTTI_HAVE_HWLOC)
   facts.push_back({"topology", topology_text()});
-#endif
   return facts;
+}
+
+std::string position_text(int rank, int ranks) {
+  return rank < 0 ? std::string("not said")
+                  : fmt::format("{} of {}", rank, ranks < 0 ? "?" : std::to_string(ranks));
+}
+
+// Errors go to `warnings`.
+std::vector<Fact> launcher_facts(std::vector<std::string>& warnings) {
+  void* const pmix = ::dlopen("libpmix.so.2", RTLD_LAZY | RTLD_LOCAL);
+  const Fact library{"libpmix.so.2", yes_no(pmix != nullptr)};
+  if (pmix != nullptr) ::dlclose(pmix);
+  tuttiLauncher_t launcher = TUTTI_LAUNCHER_INITIALIZER;
+  if (tuttiGetLauncher(&launcher) != tuttiSuccess) {
+    warnings.emplace_back(tuttiGetLastError(nullptr));
+    return {{"found", "contradictions, see the warning"}, library};
+  }
+  return {{"found", launcher.name},
+          {"rank", position_text(launcher.rank, launcher.nRanks)},
+          {"rank on this host", position_text(launcher.localRank, launcher.localRanks)},
+          {"unique id comes by", launcher.store},
+          library};
 }
 
 // As the library does when a communicator is made.
@@ -178,6 +189,11 @@ Facts gather(const char* const* environment) {
                                                unknown.name, unknown.nearest));
   facts.build = build_facts();
   facts.machine = machine_facts(config ? config->host_id : std::string());
+  if (config) {
+    const std::size_t before = facts.warnings.size();
+    facts.launcher = launcher_facts(facts.warnings);
+    facts.config_ok = facts.config_ok && facts.warnings.size() == before;
+  }
   for (const Algorithm* algorithm : all_algorithms())
     facts.algorithms.push_back({std::string(algorithm->name), std::string(algorithm->summary),
                                 std::string(algorithm->source),

@@ -1,4 +1,5 @@
-// What tutti-info knows, as data: this build, this machine, the algorithms, the configuration.
+// What tutti-info knows, as data: this build, this machine, its launcher, the algorithms, the
+// configuration.
 // Gathering probes the machine and reads the environment; it changes nothing. One thread.
 #pragma once
 
@@ -26,6 +27,7 @@ struct Facts {
   std::string version;
   std::vector<Fact> build;
   std::vector<Fact> machine;
+  std::vector<Fact> launcher;  // what started this process
   std::vector<AlgorithmRow> algorithms;
   std::vector<VariableRow> variables;
   std::vector<std::string> warnings;  // bad values, unknown TUTTI_* names
