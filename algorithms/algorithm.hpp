@@ -1,6 +1,6 @@
 // An algorithm: pure functions from (problem, rank) to one rank's program.
-// Knows no thread, pointer, size, CUDA or transport. Adding one is one file and one line in
-// registry.cpp.
+// Knows no thread, pointer, size, CUDA or transport. Adding one is one file, one line in the list
+// in families.hpp and the file's name in CMakeLists.txt.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "algorithms/symmetry.hpp"
 #include "base/result.hpp"
 #include "schedule/schedule.hpp"
 
@@ -34,6 +35,8 @@ class Algorithm {
   [[nodiscard]] virtual ScheduleShape shape(const Problem& problem) const = 0;
   // O(own steps) time and memory.
   [[nodiscard]] virtual RankProgram program(const Problem& problem, Rank rank) const = 0;
+  // Which ranks are alike; by default none. Of a problem that it supports.
+  [[nodiscard]] virtual Symmetry symmetry(const Problem& problem) const;
 
   // This family with other parameters; the caller names it. kInvalidArgument says which parameters
   // there are.

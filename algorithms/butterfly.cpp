@@ -21,6 +21,21 @@
 // are more ranks than 3/4 of the next power of two. (With fewer, no value that came in by folding
 // crosses all rounds on its way to a rank that sits out.) Both ranks of a pair reduce the lower
 // one's value with the higher one's, so all end with the same bits, and the sum is in rank order.
+//
+// Reduce and broadcast are the part of it that touches one rank: the binomial tree, for any p
+// without folding. Counted from the root on, rank i is above i + 2^k for every 2^k under the lowest
+// set bit of i, and the root for every 2^k. For p = 6, who is above whom:
+//
+//     0 - 1, 2, 4     2 - 3     4 - 5
+//
+//   messages in a row       floor(log2 p), each of n bytes
+//   bytes sent by a rank    n in a reduce; up to ceil(log2 p) n in a broadcast, by the root
+//   reduced by a rank       up to ceil(log2 p) n, by the root, in one step and in rank order
+//
+// A rank adds all that it receives in one step, and passes on what it got in one, the largest
+// subtree first.
+#include <vector>
+
 #include "algorithms/families.hpp"
 #include "algorithms/fold.hpp"
 #include "schedule/builder.hpp"
@@ -32,6 +47,46 @@ using namespace operands;
 
 constexpr Tag kTag = 0;
 
+// A rank's place in the binomial tree.
+struct Node {
+  Rank above = kNoRank;     // of the root: none
+  std::vector<Rank> below;  // the smallest subtree first
+};
+
+Node node_of(const Problem& problem, Rank rank) {
+  const Rank p = problem.ranks;
+  const auto rank_at = [&](std::int32_t index) { return (index + problem.root) % p; };
+  const std::int32_t index = (rank - problem.root + p) % p;
+  Node node;
+  for (std::int32_t bit = 1; (index & bit) == 0 && index + bit < p; bit *= 2)
+    node.below.push_back(rank_at(index + bit));
+  if (index != 0) node.above = rank_at(index & (index - 1));
+  return node;
+}
+
+RankProgram reduce_program(const Node& node) {
+  const Span all = chunk(0);
+  LaneBuilder lane("reduce");
+  StepBuilder sum = lane.step().from(input(all));
+  for (const Rank below : node.below) sum.from(recv(below, kTag, all));
+  if (node.above == kNoRank) {
+    sum.to(output(all)).finish();
+  } else {
+    sum.to(send(node.above, kTag, all));
+  }
+  return assemble(std::move(lane));
+}
+
+RankProgram broadcast_program(const Node& node) {
+  const Span all = chunk(0);
+  LaneBuilder lane("broadcast");
+  StepBuilder spread = lane.step().to(output(all));
+  spread.from(node.above == kNoRank ? input(all) : recv(node.above, kTag, all));
+  for (auto below = node.below.rbegin(); below != node.below.rend(); ++below)
+    spread.to(send(*below, kTag, all));
+  return assemble(std::move(lane));
+}
+
 class Butterfly final : public Algorithm {
  public:
   constexpr Butterfly()
@@ -40,12 +95,14 @@ class Butterfly final : public Algorithm {
                   "Thakur, Rabenseifner, Gropp 2005 (recursive doubling)") {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
-    return problem.collective == Collective::kAllReduce;
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast});
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
     const Fold fold{problem.ranks};
-    const int incoming = fold.rounds() + (fold.excess() > 0 ? 1 : 0);
+    int incoming = fold.rounds() + (fold.excess() > 0 ? 1 : 0);  // of a reduce's root as well
+    if (problem.collective == Collective::kBroadcast) incoming = problem.ranks > 1 ? 1 : 0;
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,
@@ -55,15 +112,24 @@ class Butterfly final : public Algorithm {
             .max_per_pair = problem.ranks > 1 ? 1U : 0U};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
+    const bool folds = Fold{problem.ranks}.excess() > 0;
+    const bool alike = problem.collective == Collective::kAllReduce && !folds;
+    return {.groups = alike ? Move::kExclusiveOr : Move::kNone};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     if (problem.ranks == 1) return copy_alone(problem, 1);
+    if (problem.collective == Collective::kReduce) return reduce_program(node_of(problem, rank));
+    if (problem.collective == Collective::kBroadcast)
+      return broadcast_program(node_of(problem, rank));
     const Fold fold{problem.ranks};
     const Span all = chunk(0);
     LaneBuilder lane("butterfly");
     if (fold.sits_out(rank)) {
       lane.step().to(send(rank - 1, kTag, all)).from(input(all));
       lane.step().to(output(all)).from(recv(rank - 1, kTag, all));
-      return assemble({lane});
+      return assemble(std::move(lane));
     }
     const std::int32_t index = fold.index_of(rank);
     const auto peer = [&](int round) { return fold.rank_of(index ^ (1 << round)); };
@@ -83,15 +149,15 @@ class Butterfly final : public Algorithm {
       }
       sum = output(all);
     }
-    return assemble({lane});
+    return assemble(std::move(lane));
   }
 };
 
 }  // namespace
 
 const Algorithm& butterfly() {
-  static constinit const Butterfly kButterfly;
-  return kButterfly;
+  static constinit const NeverDestroyed<Butterfly> kButterfly;
+  return kButterfly.value;
 }
 
 }  // namespace tutti

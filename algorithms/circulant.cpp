@@ -163,6 +163,10 @@ class Circulant final : public Algorithm {
             .max_message_chunks = static_cast<std::uint32_t>(longest)};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& /*problem*/) const override {
+    return {.groups = Move::kShift};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const View view{problem.ranks, rank};
     if (problem.ranks == 1) return copy_alone(problem, 1);
@@ -175,7 +179,7 @@ class Circulant final : public Algorithm {
       const StepBuilder own = add_reduce_scatter(view, rounds, lane);
       if (problem.collective == Collective::kAllReduce) add_all_gather(view, rounds, own, lane);
     }
-    return assemble({lane});
+    return assemble(std::move(lane));
   }
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
@@ -200,8 +204,8 @@ class Circulant final : public Algorithm {
 }  // namespace
 
 const Algorithm& circulant() {
-  static constinit const Circulant kCirculant(2);
-  return kCirculant;
+  static constinit const NeverDestroyed<Circulant> kCirculant(2);
+  return kCirculant.value;
 }
 
 }  // namespace tutti

@@ -1,23 +1,46 @@
-// The families by name, for registry.cpp and for families that compose others. One file each.
+// The families by name: the list from which registry.cpp makes its tables, and the functions that
+// families which compose others call. A new family is its file, its line in this list and its
+// file's name in CMakeLists.txt.
 #pragma once
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "algorithms/algorithm.hpp"
 
 namespace tutti {
 
-const Algorithm& ring();
-const Algorithm& one_shot();
-const Algorithm& tree();
-const Algorithm& butterfly();
-const Algorithm& rabenseifner();
-const Algorithm& circulant();
-const Algorithm& two_shot();
-const Algorithm& two_shot_remote();  // its form with remote operands
-const Algorithm& pat();
-const Algorithm& hierarchical();
+// The one list of families, in the order in which tables list them: of a file x.cpp its line
+// family(x). A direct form, with remote operands, stands under what it is a form of.
+// clang-format off
+#define TUTTI_FAMILIES(family, direct_form) \
+  family(ring)                              \
+  family(tree)                              \
+  family(butterfly)                         \
+  family(rabenseifner)                      \
+  family(circulant)                         \
+  family(one_shot)                          \
+  family(two_shot)                          \
+  direct_form(two_shot_remote)              \
+  family(pat)                               \
+  family(hierarchical)
+// clang-format on
+
+#define TUTTI_DECLARE(name) const Algorithm& name();
+TUTTI_FAMILIES(TUTTI_DECLARE, TUTTI_DECLARE)
+#undef TUTTI_DECLARE
+
+// Holds a family for as long as the process is there: threads of ranks may outlive main and its
+// destructors.
+template <typename T>
+union NeverDestroyed {
+  template <typename... Arguments>
+  explicit constexpr NeverDestroyed(Arguments&&... arguments)
+      : value(std::forward<Arguments>(arguments)...) {}
+  constexpr ~NeverDestroyed() {}  // `value` stays
+  const T value;
+};
 
 // For a family's supports().
 [[nodiscard]] inline bool is_among(Collective collective, std::initializer_list<Collective> list) {

@@ -19,14 +19,18 @@
 //     group 0 (ranks 0 1 2)     0    1    2
 //     group 1 (ranks 3 4)       3    4    4
 //
+// Two ranks that meet on several rails need a connection for each.
+//
 // The parts run on lanes of their own: while one slice is between the groups, the next is reduced
-// inside them, and the one before is spread. So the time grows with depth + slices.
+// inside them, and the one before is spread. So a slice adds the time of the longest lane, not of
+// all of them: one step if inner and outer are trees, at any depth.
 //
 // For p ranks in g groups of s, n bytes; `outer` is the all-reduce between groups:
 //
 //   messages in a row, leader    reduce(s) + outer(g) + broadcast(s)
 //   messages in a row, rails     reduce_scatter(s) + outer(g) + all_gather(s)
-//   bytes sent by a rank, rails  2(s-1)/s n inside, and what outer sends of n/s between
+//   bytes sent by a rank, rails  2(s-1)/s n inside, and what outer sends of n/s between;
+//                                on average, if inner is rabenseifner and s no power of two
 //   bytes sent by a group        to others what outer sends of n, in either form: 2(g-1)/g n
 //                                where outer sends the least
 //   reduced by a rank, rails     (s-1)/s n, and what outer reduces of n/s
@@ -37,20 +41,27 @@
 //
 //   hierarchical:form=rails:inner=two_shot:outer=circulant:groups=4+4+1
 //
-// with form=leader for the other form, and groups=2x4 for two groups of four; up to 2^20 ranks.
+// with form=leader for the other form, and groups=2x4 for two groups of four; up to 2^20 ranks. A
+// parameter of inner or outer has their key before its own, in any place:
+//
+//   hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4
+//
+// Inner may be whatever has the two parts that the form needs and sends runs of chunks: ring,
+// rabenseifner, circulant or two_shot for rails, ring, tree, butterfly or one_shot for leaders.
 // Without groups: equal ones of about sqrt(p) ranks if p has such a divisor, else a smaller last
-// one.
+// one. 2, 3 and 5 ranks are one group: inner alone.
 //
 // Each value is completed by outer, whose ranks all have the same bits, and then copied.
 //
-// Proved by the test suite: rails with inner ring, two_shot or circulant, leaders with inner ring,
-// tree or one_shot, and any other family as outer; g groups of n for all g*n = 1..33, 48, 64, 96,
-// 128, every way to cut up to 7 ranks into groups, and some unequal ones of more; with 1, 2 and 4
-// replicas (over 64 ranks with 1). Any other is proved when its plan is compiled.
+// Proved by the test suite: either form with each of these, and any other family as outer; g groups
+// of n for all g*n = 1..33, 48, 64, 96, 128, every way to cut up to 7 ranks into groups, and some
+// unequal ones of more; with 1, 2 and 4 replicas (over 64 ranks with 1). Any other is proved when
+// its plan is compiled.
 #include <fmt/format.h>
 
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -70,10 +81,16 @@ class Grouping {
   explicit Grouping(std::vector<std::int32_t> sizes) : sizes_(std::move(sizes)) {
     firsts_.resize(sizes_.size());
     std::exclusive_scan(sizes_.begin(), sizes_.end(), firsts_.begin(), 0);
+    different_ = sizes_;
+    std::ranges::sort(different_);
+    const auto rest = std::ranges::unique(different_);
+    different_.erase(rest.begin(), rest.end());
   }
 
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(sizes_.size()); }
   [[nodiscard]] const std::vector<std::int32_t>& sizes() const { return sizes_; }
+  // Each size once, ascending.
+  [[nodiscard]] const std::vector<std::int32_t>& different_sizes() const { return different_; }
   [[nodiscard]] std::int32_t size(std::int32_t group) const { return sizes_[at(group)]; }
   [[nodiscard]] Rank first(std::int32_t group) const { return firsts_[at(group)]; }
   [[nodiscard]] std::int32_t ranks() const { return firsts_.back() + sizes_.back(); }
@@ -83,9 +100,7 @@ class Grouping {
   }
   // As many rails as the largest group has ranks; rank i of a group of s serves those from
   // i*rails/s on, as a cut of columns does (compose.hpp).
-  [[nodiscard]] std::int32_t rails() const {
-    return *std::max_element(sizes_.begin(), sizes_.end());
-  }
+  [[nodiscard]] std::int32_t rails() const { return different_.back(); }
   [[nodiscard]] std::int32_t first_rail(std::int32_t group, std::int32_t index) const {
     return static_cast<std::int32_t>(std::int64_t{index} * rails() / size(group));
   }
@@ -97,12 +112,12 @@ class Grouping {
 
  private:
   static std::size_t at(std::int32_t group) { return static_cast<std::size_t>(group); }
-  std::vector<std::int32_t> sizes_;
+  std::vector<std::int32_t> sizes_, different_;
   std::vector<Rank> firsts_;
 };
 
-// Equal groups of between sqrt(p) and 2 sqrt(p) ranks if p has such a divisor; else of
-// ceil(sqrt(p)) and the rest.
+// Equal groups of the least divisor of p from ceil(sqrt(p)) on, if it is less than twice that; else
+// of ceil(sqrt(p)) and the rest.
 std::vector<std::int32_t> default_groups(std::int32_t p) {
   const auto root = static_cast<std::int32_t>(std::ceil(std::sqrt(p)));
   std::int32_t size = root;
@@ -121,26 +136,30 @@ class Hierarchical final : public Algorithm {
  public:
   Hierarchical(Form form, const Algorithm& inner, const Algorithm& outer,
                std::vector<std::int32_t> groups)
-      : Algorithm("hierarchical",
-                  "inner(p/g) + outer(g) steps, outer's bytes between g groups: slow links between",
-                  "Karonis et al. 2000 (leaders); Cho et al. 2019, BlueConnect (rails)",
-                  "form=rails|leader, inner=A, outer=B, groups=4+4+1 or 2x4"),
+      : Algorithm(
+            "hierarchical",
+            "inner(p/g) + outer(g) steps, outer's bytes between g groups: slow links between",
+            "Karonis et al. 2000 (leaders); Cho et al. 2019, BlueConnect (rails)",
+            "form=rails|leader, inner=A, outer=B, inner.K=V, outer.K=V (parameters of A and B), "
+            "groups=4+4+1 or 2x4"),
         form_(form),
         inner_(inner),
         outer_(outer),
-        groups_(std::move(groups)) {}
+        groups_(groups.empty() ? nullptr : std::make_shared<const Grouping>(std::move(groups))) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     if (problem.collective != Collective::kAllReduce) return false;
-    const Grouping groups = grouping(problem.ranks);
+    const auto held = grouping(problem.ranks);
+    const Grouping& groups = *held;
     if (groups.ranks() != problem.ranks || !takes(outer_, Collective::kAllReduce, groups.count()))
       return false;
-    return std::all_of(groups.sizes().begin(), groups.sizes().end(), [&](std::int32_t size) {
+    return std::ranges::all_of(groups.different_sizes(), [&](std::int32_t size) {
       return takes(inner_, gathering(), size) && takes(inner_, spreading(), size);
     });
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override;
+  [[nodiscard]] Symmetry symmetry(const Problem& problem) const override;
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override;
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
       std::span<const Parameter> given) const override;
@@ -148,8 +167,12 @@ class Hierarchical final : public Algorithm {
  private:
   struct Layout;  // of one problem
 
-  [[nodiscard]] Grouping grouping(std::int32_t ranks) const {
-    return Grouping(groups_.empty() ? default_groups(ranks) : groups_);
+  // May it be a part? kInvalidArgument says which one may not, and why.
+  [[nodiscard]] Status check_inner() const;
+  [[nodiscard]] Status check_outer() const;
+
+  [[nodiscard]] std::shared_ptr<const Grouping> grouping(std::int32_t ranks) const {
+    return groups_ != nullptr ? groups_ : std::make_shared<const Grouping>(default_groups(ranks));
   }
   [[nodiscard]] Collective gathering() const {
     return form_ == Form::kRails ? Collective::kReduceScatter : Collective::kReduce;
@@ -164,15 +187,15 @@ class Hierarchical final : public Algorithm {
   Form form_;
   const Algorithm& inner_;
   const Algorithm& outer_;
-  std::vector<std::int32_t> groups_;  // empty: by default_groups
+  std::shared_ptr<const Grouping> groups_;  // null: by default_groups
 };
 
 // What both the shape and the programs follow.
 struct Hierarchical::Layout {
   Layout(const Hierarchical& own, std::int32_t ranks)
-      : groups(own.grouping(ranks)), outer(own.outer_.shape({.ranks = groups.count()})) {
+      : held(own.grouping(ranks)), outer(own.outer_.shape({.ranks = groups.count()})) {
     std::uint32_t columns = 1;
-    for (const std::int32_t size : groups.sizes()) {
+    for (const std::int32_t size : groups.different_sizes()) {
       const ScheduleShape gather = own.inner_shape(own.gathering(), size);
       columns = std::max(columns, gather.chunks);
       gather_tags = std::max(gather_tags, gather.tags);
@@ -186,7 +209,8 @@ struct Hierarchical::Layout {
     return static_cast<Tag>(gather_tags + spread_tags + rail * outer.tags);
   }
 
-  Grouping groups;
+  std::shared_ptr<const Grouping> held;
+  const Grouping& groups = *held;
   ScheduleShape outer;
   std::uint32_t gather_tags = 0, spread_tags = 0;
   Grid grid;
@@ -205,7 +229,7 @@ ScheduleShape Hierarchical::shape(const Problem& problem) const {
                       .tags = layout.rail_tag(between ? layout.rails : 0),
                       .max_per_pair = 0};
   if (problem.ranks == 1) shape.tags = 1;
-  for (const std::int32_t size : layout.groups.sizes()) {
+  for (const std::int32_t size : layout.groups.different_sizes()) {
     const ScheduleShape gather = inner_shape(gathering(), size);
     const ScheduleShape spread = inner_shape(spreading(), size);
     const std::uint32_t served =
@@ -231,6 +255,24 @@ ScheduleShape Hierarchical::shape(const Problem& problem) const {
       form_ == Form::kLeader ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(sizes[1]));
   shape.max_per_pair = std::max(shape.max_per_pair, shared * layout.outer.max_per_pair);
   return shape;
+}
+
+// Equal groups move as outer's ranks do; on rails their members as inner's do, and the rails with
+// them. Of a leader's members no two are alike.
+Symmetry Hierarchical::symmetry(const Problem& problem) const {
+  const auto groups = grouping(problem.ranks);
+  const std::int32_t size = groups->rails();
+  if (groups->different_sizes().size() > 1) return {};
+  const auto move_of = [](const Algorithm& part, Collective collective, std::int32_t ranks) {
+    const Symmetry symmetry = part.symmetry({.collective = collective, .ranks = ranks});
+    return symmetry.group == 1 ? symmetry.groups : Move::kNone;
+  };
+  Symmetry whole{.groups = move_of(outer_, Collective::kAllReduce, groups->count()), .group = size};
+  if (form_ == Form::kRails) {
+    const Move gather = move_of(inner_, gathering(), size);
+    if (gather == move_of(inner_, spreading(), size)) whole.members = gather;
+  }
+  return whole;
 }
 
 RankProgram Hierarchical::program(const Problem& problem, Rank rank) const {
@@ -309,11 +351,6 @@ Result<std::vector<std::int32_t>> parse_groups(std::string_view text) {
   return groups;
 }
 
-Status refuse_part(std::string_view key, const Algorithm& algorithm, std::string_view why) {
-  return make_error(Code::kInvalidArgument,
-                    fmt::format("hierarchical: {}={}: {}", key, algorithm.name, why));
-}
-
 // Columns are runs of chunks: what sends strided ones cannot lie on them.
 bool sends_strided(const Algorithm& algorithm, Collective collective) {
   constexpr std::int32_t kRanks = 8;  // enough to tell
@@ -324,43 +361,110 @@ bool sends_strided(const Algorithm& algorithm, Collective collective) {
   return false;
 }
 
+// Parts are placed in buffers of one rank.
+bool reads_peers(const Algorithm& algorithm, Collective collective) {
+  for (const Lane& lane : algorithm.program({.collective = collective, .ranks = 2}, 0).lanes)
+    for (const Step& step : lane.steps)
+      for (const Operand& operand : step.sources)
+        if (operand.kind == OperandKind::kRemote) return true;
+  return false;
+}
+
+// The name of a part, put together from the parameters `key` and `key`.K.
+class PartName {
+ public:
+  PartName(std::string_view key, std::string_view fallback) : key_(key), family_(fallback) {}
+
+  // Is it one of this part's?
+  bool take(const Parameter& parameter) {
+    if (parameter.key == key_) {
+      family_ = parameter.value;
+      return true;
+    }
+    const std::size_t dot = key_.size();
+    if (!parameter.key.starts_with(key_) || parameter.key.substr(dot, 1) != "." ||
+        parameter.key.size() == dot + 1)
+      return false;
+    parameters_ += fmt::format(":{}={}", parameter.key.substr(dot + 1), parameter.value);
+    return true;
+  }
+  [[nodiscard]] Result<const Algorithm*> find() const {
+    return find_algorithm(family_ + parameters_).map_error([&](Error error) {
+      error.message = fmt::format("hierarchical: {}={}: {}", key_, family_, error.message);
+      return error;
+    });
+  }
+
+ private:
+  std::string_view key_;
+  std::string family_, parameters_;
+};
+
+Status refuse_part(std::string_view key, const Algorithm& algorithm, const std::string& why) {
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("hierarchical: {}={}: {}", key, algorithm.name, why));
+}
+
+Status Hierarchical::check_inner() const {
+  const auto has_parts = [&](const Algorithm& algorithm) {
+    return takes(algorithm, gathering(), 2) && takes(algorithm, spreading(), 2);
+  };
+  std::string suitable;
+  for (const Algorithm* algorithm : all_algorithms())
+    if (has_parts(*algorithm) && !sends_strided(*algorithm, gathering()))
+      suitable += fmt::format("{}{}", suitable.empty() ? "" : ", ", algorithm->name);
+  const std::string_view form = form_ == Form::kRails ? "rails" : "leader";
+  if (!has_parts(inner_))
+    return refuse_part("inner", inner_,
+                       fmt::format("has no {} and {} of its own; form={} takes {}",
+                                   name_of(gathering()), name_of(spreading()), form, suitable));
+  if (sends_strided(inner_, gathering()))
+    return refuse_part("inner", inner_,
+                       fmt::format("its messages are strided, so only as outer; form={} takes {}",
+                                   form, suitable));
+  if (reads_peers(inner_, gathering()))
+    return refuse_part("inner", inner_, "reads its peers' memory, which no part may");
+  return {};
+}
+
+Status Hierarchical::check_outer() const {
+  if (dynamic_cast<const Hierarchical*>(&outer_) != nullptr)
+    return refuse_part("outer", outer_, "one level inside another is not built");
+  if (reads_peers(outer_, Collective::kAllReduce))
+    return refuse_part("outer", outer_, "reads its peers' memory, which no part may");
+  return {};
+}
+
 Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter> given) const {
   Form form = form_;
-  const Algorithm* inner = nullptr;
-  const Algorithm* outer = &outer_;
+  for (const auto& [key, value] : given)
+    if (key == "form" && value == "leader") form = Form::kLeader;
+  PartName inner("inner", form == Form::kRails ? two_shot().name : one_shot().name);
+  PartName outer("outer", outer_.name);
   std::vector<std::int32_t> groups;
   for (const Parameter& parameter : given) {
     const auto [key, value] = parameter;
-    if (key == "form" && (value == "rails" || value == "leader")) {
-      form = value == "rails" ? Form::kRails : Form::kLeader;
-    } else if (key == "inner") {
-      TUTTI_TRY_ASSIGN(inner, find_algorithm(value));
-    } else if (key == "outer") {
-      TUTTI_TRY_ASSIGN(outer, find_algorithm(value));
-    } else if (key == "groups") {
+    if (key == "groups") {
       TUTTI_TRY_ASSIGN(groups, parse_groups(value));
-    } else {
+    } else if (!(key == "form" && (value == "rails" || value == "leader")) &&
+               !inner.take(parameter) && !outer.take(parameter)) {
       return refuse(parameter);
     }
   }
-  if (inner == nullptr) inner = form == Form::kRails ? &two_shot() : &one_shot();
-  auto made = std::make_unique<Hierarchical>(form, *inner, *outer, std::move(groups));
-  if (dynamic_cast<const Hierarchical*>(outer) != nullptr)
-    TUTTI_TRY(refuse_part("outer", *outer, "one level inside another is not built"));
-  if (!takes(*inner, made->gathering(), 2) || !takes(*inner, made->spreading(), 2))
-    TUTTI_TRY(refuse_part("inner", *inner,
-                          form == Form::kRails ? "has no reduce_scatter and all_gather of its own"
-                                               : "has no reduce and broadcast of its own"));
-  if (sends_strided(*inner, made->gathering()))
-    TUTTI_TRY(refuse_part("inner", *inner, "its messages are strided; use it as outer"));
+  TUTTI_TRY_ASSIGN(const Algorithm* const inside, inner.find());
+  TUTTI_TRY_ASSIGN(const Algorithm* const between, outer.find());
+  auto made = std::make_unique<Hierarchical>(form, *inside, *between, std::move(groups));
+  TUTTI_TRY(made->check_outer());
+  TUTTI_TRY(made->check_inner());
   return made;
 }
 
 }  // namespace
 
 const Algorithm& hierarchical() {
-  static const Hierarchical kHierarchical(Form::kRails, two_shot(), circulant(), {});
-  return kHierarchical;
+  static const NeverDestroyed<Hierarchical> kHierarchical(Form::kRails, two_shot(), circulant(),
+                                                          std::vector<std::int32_t>{});
+  return kHierarchical.value;
 }
 
 }  // namespace tutti

@@ -68,6 +68,11 @@ class OneShot final : public Algorithm {
             .max_per_pair = std::min(others, 1U)};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
+    const bool rooted = problem.collective != Collective::kAllReduce;
+    return {.groups = rooted ? Move::kNone : Move::kShift};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks, root = problem.root;
     if (p == 1) return copy_alone(problem, 1);
@@ -85,15 +90,15 @@ class OneShot final : public Algorithm {
       if (problem.collective == Collective::kAllReduce) add_spread(p, rank, lane);
       add_gather(p, rank, lane);
     }
-    return assemble({lane});
+    return assemble(std::move(lane));
   }
 };
 
 }  // namespace
 
 const Algorithm& one_shot() {
-  static constinit const OneShot kOneShot;
-  return kOneShot;
+  static constinit const NeverDestroyed<OneShot> kOneShot;
+  return kOneShot.value;
 }
 
 }  // namespace tutti

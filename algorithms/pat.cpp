@@ -107,6 +107,10 @@ class Pat final : public Algorithm {
         .max_message_chunks = std::max(1U, static_cast<std::uint32_t>(p) / 2)};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& /*problem*/) const override {
+    return {.groups = Move::kShift};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks;
     if (p == 1) return copy_alone(problem, 1);
@@ -118,15 +122,15 @@ class Pat final : public Algorithm {
       const StepBuilder own = add_reduce_scatter(p, rank, lane);
       if (problem.collective == Collective::kAllReduce) add_all_gather(p, rank, own, lane);
     }
-    return assemble({lane});
+    return assemble(std::move(lane));
   }
 };
 
 }  // namespace
 
 const Algorithm& pat() {
-  static constinit const Pat kPat;
-  return kPat;
+  static constinit const NeverDestroyed<Pat> kPat;
+  return kPat.value;
 }
 
 }  // namespace tutti

@@ -20,6 +20,22 @@
 // Wins for middle and large data on a power of two of ranks. Any other number is folded (fold.hpp):
 // two more messages, of all n bytes; there circulant is the better choice. Each chunk is completed
 // by one rank, in rank order, so all ranks end with the same bits.
+//
+// Reduce-scatter and all-gather alone halve by the top bit first, so that rank r ends with chunk r
+// and every message is a run of chunks; and take any p without folding. A range of m ranks and
+// chunks is cut into its first ceil(m/2) and the rest. The i-th ranks of both parts exchange, each
+// giving the chunks of the other's part; with m odd, the first part's last rank has no partner: it
+// gives to the second part's last one, and takes from nobody. For p = 5, who gives to whom:
+//
+//     0..4           0-3  1-4  2>4
+//     0..2, 3..4     0-2  1>2          3-4
+//     0..1           0-1
+//
+//   messages in a row       at most ceil(log2 p) each; floor(log2 p) up to 5/4 of a power of two
+//   bytes sent by a rank    (p-1)/p * n, all alike, in a reduce-scatter
+//   received by a rank      (p-1)/p * n, all alike, in an all-gather, which is the same backwards
+//   connections to a rank   at most floor(log2 p) + (ones of p in binary) - 1, or ceil(log2 p)
+#include <bit>
 #include <vector>
 
 #include "algorithms/families.hpp"
@@ -43,6 +59,70 @@ struct Range {
   }
 };
 
+// One level of the parts: of a rank's range of ranks, and of chunks, the part that it is in.
+struct Cut {
+  Range kept, given;
+  std::vector<Rank> to, from;  // of the reduce-scatter; the all-gather goes the other way
+
+  [[nodiscard]] bool upper() const { return kept.first > given.first; }
+};
+
+Cut cut_of(const Range& range, Rank rank) {
+  const std::uint32_t half = (range.count + 1) / 2, rest = range.count - half;
+  const Range low{range.first, half}, high{range.first + half, rest};
+  const auto own = static_cast<std::uint32_t>(rank);
+  const bool upper = own >= high.first;
+  Cut cut{upper ? high : low, upper ? low : high, {}, {}};
+  const std::uint32_t index = own - cut.kept.first;
+  const auto partner = static_cast<Rank>(cut.given.first + std::min(index, rest - 1));
+  cut.to.push_back(partner);
+  if (index < rest) cut.from.push_back(partner);
+  if (upper && rest < half && index == rest - 1)
+    cut.from.push_back(static_cast<Rank>(low.first + half - 1));
+  return cut;
+}
+
+// From all ranks down to the rank alone.
+std::vector<Cut> cuts_of(Rank p, Rank rank) {
+  std::vector<Cut> cuts;
+  for (Range range{0, static_cast<std::uint32_t>(p)}; range.count > 1; range = cuts.back().kept)
+    cuts.push_back(cut_of(range, rank));
+  return cuts;
+}
+
+// A rank's last cut is of two ranks, or of three with this one alone in the second part: it takes a
+// message in either, so the last step completes the own chunk.
+void add_reduce_scatter(const std::vector<Cut>& cuts, LaneBuilder& lane) {
+  bool summed = false;  // does the output hold the sums so far, or the input still?
+  for (const Cut& cut : cuts) {
+    const auto sum = [&](const Range& range) {
+      return summed ? output(range.span()) : input(range.span());
+    };
+    lane.step().to(send(cut.to.front(), kTag, cut.given.span())).from(sum(cut.given));
+    if (cut.from.empty()) continue;
+    StepBuilder step = lane.step().to(output(cut.kept.span()));
+    if (!cut.upper()) step.from(sum(cut.kept));
+    for (const Rank from : cut.from) step.from(recv(from, kTag, cut.kept.span()));
+    if (cut.upper()) step.from(sum(cut.kept));
+    if (&cut == &cuts.back()) step.finish();
+    summed = true;
+  }
+}
+
+void add_all_gather(const std::vector<Cut>& cuts, LaneBuilder& lane) {
+  bool first = true;  // the own chunk comes from the input and goes to the output as well
+  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+    const Span mine = cut->kept.span(), theirs = cut->given.span();
+    if (!cut->from.empty()) {
+      StepBuilder spread = lane.step().from(first ? input(mine) : output(mine));
+      if (first) spread.to(output(mine));
+      for (const Rank to : cut->from) spread.to(send(to, kTag, mine));
+    }
+    lane.step().to(output(theirs)).from(recv(cut->to.front(), kTag, theirs));
+    first = false;
+  }
+}
+
 class Rabenseifner final : public Algorithm {
  public:
   constexpr Rabenseifner()
@@ -52,10 +132,12 @@ class Rabenseifner final : public Algorithm {
             "Rabenseifner 2004, Optimization of collective reduction operations") {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
-    return problem.collective == Collective::kAllReduce;
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    if (problem.collective != Collective::kAllReduce) return part_shape(problem);
     const Fold fold{problem.ranks};
     const auto chunks = static_cast<std::uint32_t>(fold.size());
     const int incoming = fold.rounds() + (fold.excess() > 0 ? 1 : 0);
@@ -69,15 +151,28 @@ class Rabenseifner final : public Algorithm {
             .max_message_chunks = fold.excess() > 0 ? chunks : std::max(1U, chunks / 2)};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
+    const bool folds = Fold{problem.ranks}.excess() > 0;
+    return {.groups = folds ? Move::kNone : Move::kExclusiveOr};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
-    const Fold fold{problem.ranks};
-    const Range all{0, static_cast<std::uint32_t>(fold.size())};
     if (problem.ranks == 1) return copy_alone(problem, 1);
     LaneBuilder lane("halving");
+    if (problem.collective != Collective::kAllReduce) {
+      const std::vector<Cut> cuts = cuts_of(problem.ranks, rank);
+      if (problem.collective == Collective::kReduceScatter)
+        add_reduce_scatter(cuts, lane);
+      else
+        add_all_gather(cuts, lane);
+      return assemble(std::move(lane));
+    }
+    const Fold fold{problem.ranks};
+    const Range all{0, static_cast<std::uint32_t>(fold.size())};
     if (fold.sits_out(rank)) {
       lane.step().to(send(rank - 1, kTag, all.span())).from(input(all.span()));
       lane.step().to(output(all.span())).from(recv(rank - 1, kTag, all.span()));
-      return assemble({lane});
+      return assemble(std::move(lane));
     }
     const bool paired = fold.is_paired(rank);
     if (paired)
@@ -87,10 +182,26 @@ class Rabenseifner final : public Algorithm {
           .from(recv(rank + 1, kTag, all.span()));
     halve(fold, rank, all, paired, lane);
     if (paired) lane.step().to(send(rank + 1, kTag, all.span())).from(output(all.span()));
-    return assemble({lane});
+    return assemble(std::move(lane));
   }
 
  private:
+  // At a cut of an odd number the second part's last rank takes two messages.
+  [[nodiscard]] ScheduleShape part_shape(const Problem& problem) const {
+    const auto p = static_cast<std::uint32_t>(problem.ranks);
+    const int incoming = problem.collective == Collective::kReduceScatter
+                             ? std::bit_width(p) + std::popcount(p) - 2
+                             : std::bit_width(p - 1);
+    return {.algorithm = std::string(name),
+            .collective = problem.collective,
+            .ranks = problem.ranks,
+            .root = problem.root,
+            .chunks = p,
+            .max_incoming = static_cast<std::uint32_t>(incoming),
+            .max_per_pair = p > 1 ? 1U : 0U,
+            .max_message_chunks = (p + 1) / 2};
+  }
+
   // The rounds from the one in which `range` is halved on, forth and back.
   static void halve(const Fold& fold, Rank rank, const Range& all, bool summed, LaneBuilder& lane) {
     const std::int32_t index = fold.index_of(rank);
@@ -123,8 +234,8 @@ class Rabenseifner final : public Algorithm {
 }  // namespace
 
 const Algorithm& rabenseifner() {
-  static constinit const Rabenseifner kRabenseifner;
-  return kRabenseifner;
+  static constinit const NeverDestroyed<Rabenseifner> kRabenseifner;
+  return kRabenseifner.value;
 }
 
 }  // namespace tutti

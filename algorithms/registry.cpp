@@ -1,4 +1,5 @@
-// The one list of algorithm families. A new family is one file and one line here.
+// Algorithms by name: the tables of the families that families.hpp lists, and the variants made of
+// them by parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,18 +14,21 @@
 namespace tutti {
 namespace {
 
+#define TUTTI_NONE(name)
+#define TUTTI_ADDRESS(name) &name(),
+
 const auto& families() {
-  static const std::array kAll{
-      &ring(),     &tree(),     &butterfly(), &rabenseifner(), &circulant(),
-      &one_shot(), &two_shot(), &pat(),       &hierarchical(),
-  };
+  static const std::array kAll{TUTTI_FAMILIES(TUTTI_ADDRESS, TUTTI_NONE)};
   return kAll;
 }
 
 const auto& direct_forms() {
-  static const std::array kAll{&two_shot_remote()};
+  static const std::array kAll{TUTTI_FAMILIES(TUTTI_NONE, TUTTI_ADDRESS)};
   return kAll;
 }
+
+#undef TUTTI_NONE
+#undef TUTTI_ADDRESS
 
 // Those that were asked for by parameters, by name: made once, kept for the process.
 class Variants {
@@ -65,14 +69,18 @@ Result<std::vector<Parameter>> parse_parameters(std::string_view name) {
   return parameters;
 }
 
+// Made outside of the lock: a composition finds its parts here.
 Result<const Algorithm*> Variants::find(std::string_view name) {
-  const std::lock_guard lock(mutex_);
-  if (const auto found = made_.find(name); found != made_.end()) return found->second.get();
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = made_.find(name); found != made_.end()) return found->second.get();
+  }
   TUTTI_TRY_ASSIGN(const Algorithm* const family, family_of(name));
   TUTTI_TRY_ASSIGN(const std::vector<Parameter> parameters, parse_parameters(name));
   TUTTI_TRY_ASSIGN(std::unique_ptr<Algorithm> made, family->with(parameters));
-  const auto kept = made_.emplace(name, std::move(made)).first;
-  kept->second->name = kept->first;
+  const std::lock_guard lock(mutex_);
+  const auto [kept, first] = made_.emplace(name, std::move(made));
+  if (first) kept->second->name = kept->first;
   return kept->second.get();
 }
 
@@ -91,6 +99,8 @@ Result<std::unique_ptr<Algorithm>> Algorithm::with(std::span<const Parameter> gi
   return refuse(given.front());
 }
 
+Symmetry Algorithm::symmetry(const Problem& /*problem*/) const { return {}; }
+
 std::span<const Algorithm* const> all_algorithms() { return families(); }
 std::span<const Algorithm* const> direct_algorithms() { return direct_forms(); }
 
@@ -99,8 +109,8 @@ Result<const Algorithm*> find_algorithm(std::string_view name) {
   const auto direct = direct_algorithms();
   const auto found = std::ranges::find(direct, name, &Algorithm::name);
   if (found != direct.end()) return *found;
-  static Variants variants;
-  return variants.find(name);
+  static auto* const variants = new Variants;  // never destroyed: ranks may outlive main
+  return variants->find(name);
 }
 
 std::string known_algorithms() {

@@ -125,6 +125,11 @@ class Ring final : public Algorithm {
             .max_per_pair = connections};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
+    const bool rooted = is_among(problem.collective, {Collective::kReduce, Collective::kBroadcast});
+    return {.groups = rooted ? Move::kNone : Move::kShift};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Place at{problem.ranks, rank};
     if (at.ranks == 1) return copy_alone(problem, 1);
@@ -150,15 +155,15 @@ class Ring final : public Algorithm {
         add_reduce_scatter(at, 0, ring).to(send(at.next(), kTag, at.behind(at.ranks - 1)));
         add_all_gather(at, at.ranks, ring);
     }
-    return assemble({ring});
+    return assemble(std::move(ring));
   }
 };
 
 }  // namespace
 
 const Algorithm& ring() {
-  static constinit const Ring kRing;
-  return kRing;
+  static constinit const NeverDestroyed<Ring> kRing;
+  return kRing.value;
 }
 
 }  // namespace tutti

@@ -27,7 +27,8 @@
 // down but receives up.
 //
 //   messages on the longest path   2 floor(log2 p)
-//   bytes sent by a rank           at most 4 messages of n/2: 2n
+//   bytes sent by a rank           n/2 to each child and parent in both trees: at most 4, so 2n
+//                                  (position i has no child if odd, one if i = p, else two)
 //   reduced by a rank              at most 2 messages of n/2: n
 //   time, pipelined in slices      about 2n beta + n gamma + 4 log2(p) alpha + lower terms
 //
@@ -229,8 +230,8 @@ class Tree final : public Algorithm {
 }  // namespace
 
 const Algorithm& tree() {
-  static constinit const Tree kTree;
-  return kTree;
+  static constinit const NeverDestroyed<Tree> kTree;
+  return kTree.value;
 }
 
 }  // namespace tutti

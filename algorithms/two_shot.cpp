@@ -105,7 +105,7 @@ RankProgram remote_program(const Problem& problem, Rank rank) {
   tell_all(p, rank, lane);
   if (problem.collective != Collective::kReduceScatter) add_remote_all_gather(p, rank, lane);
   hear_all(p, rank, lane);
-  return assemble({lane});
+  return assemble(std::move(lane));
 }
 
 class TwoShot final : public Algorithm {
@@ -136,6 +136,10 @@ class TwoShot final : public Algorithm {
             .max_per_pair = std::min(others, 1U)};
   }
 
+  [[nodiscard]] Symmetry symmetry(const Problem& /*problem*/) const override {
+    return {.groups = Move::kShift};
+  }
+
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks;
     if (p == 1) return copy_alone(problem, 1);
@@ -149,7 +153,7 @@ class TwoShot final : public Algorithm {
       StepBuilder own = lane.step().to(output(chunk_of(rank))).from(input(chunk_of(rank)));
       add_all_gather(p, rank, own, lane);
     }
-    return assemble({lane});
+    return assemble(std::move(lane));
   }
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
@@ -174,13 +178,13 @@ class TwoShot final : public Algorithm {
 }  // namespace
 
 const Algorithm& two_shot() {
-  static constinit const TwoShot kTwoShot;
-  return kTwoShot;
+  static constinit const NeverDestroyed<TwoShot> kTwoShot;
+  return kTwoShot.value;
 }
 
 const Algorithm& two_shot_remote() {
-  static constinit const TwoShot kTwoShot(kRemoteName);
-  return kTwoShot;
+  static constinit const NeverDestroyed<TwoShot> kTwoShot(kRemoteName);
+  return kTwoShot.value;
 }
 
 }  // namespace tutti

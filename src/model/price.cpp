@@ -1,9 +1,8 @@
 #include "model/price.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <map>
-#include <tuple>
+#include <limits>
+#include <utility>
 #include <vector>
 
 namespace tutti {
@@ -19,6 +18,10 @@ struct PathLength {
     steps = std::max(steps, other.steps);
     operands = std::max(operands, other.operands);
     remotes = std::max(remotes, other.remotes);
+  }
+  [[nodiscard]] PathLength since(const PathLength& start) const {
+    return {messages - start.messages, steps - start.steps, operands - start.operands,
+            remotes - start.remotes};
   }
 };
 
@@ -37,15 +40,24 @@ std::uint64_t remote_operands(const Step& step) {
   return count;
 }
 
+bool receives(const Step& step) {
+  return std::ranges::find(step.sources, OperandKind::kRecv, &Operand::kind) != step.sources.end();
+}
+
 // Runs one slice in dependency order, carrying the longest paths along messages, waits and
 // lane order.
 class PathWalk {
  public:
-  explicit PathWalk(const Schedule& schedule) : schedule_(schedule), ends_(schedule.ranks.size()) {
-    for (std::size_t r = 0; r < schedule.ranks.size(); ++r)
+  explicit PathWalk(const Schedule& schedule)
+      : schedule_(schedule), ends_(schedule.ranks.size()), starts_(schedule.ranks.size()) {
+    for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
       ends_[r].resize(schedule.ranks[r].lanes.size());
+      starts_[r].resize(schedule.ranks[r].lanes.size());
+      make_inbox(schedule.ranks[r]);
+    }
   }
 
+  // The longest path of all.
   PathLength run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -56,8 +68,54 @@ class PathWalk {
     return longest_;
   }
 
+  // After run().
+  [[nodiscard]] PathLength longest_lane() const {
+    PathLength longest;
+    for (std::size_t r = 0; r < ends_.size(); ++r)
+      for (std::size_t l = 0; l < ends_[r].size(); ++l)
+        if (!ends_[r][l].empty()) longest.join(ends_[r][l].back().since(starts_[r][l]));
+    return longest;
+  }
+
  private:
-  using Edge = std::tuple<Rank, Rank, Tag>;
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  struct Message {
+    PathLength path;
+    std::uint32_t next = kNone;  // of the same queue
+  };
+  // Messages on their way, of one (peer, tag) to one rank.
+  struct Queue {
+    Rank source;
+    Tag tag;
+    std::uint32_t first = kNone, last = kNone;  // `last` is of no meaning where `first` is kNone
+    [[nodiscard]] std::pair<Rank, Tag> key() const { return {source, tag}; }
+  };
+
+  void make_inbox(const RankProgram& program) {
+    std::vector<Queue>& inbox = inboxes_.emplace_back();
+    for (const Lane& lane : program.lanes)
+      for (const Step& step : lane.steps)
+        for (const Operand& source : step.sources)
+          if (source.kind == OperandKind::kRecv) inbox.push_back({source.peer, source.tag});
+    std::ranges::sort(inbox, {}, &Queue::key);
+    const auto rest = std::ranges::unique(inbox, {}, &Queue::key);
+    inbox.erase(rest.begin(), rest.end());
+  }
+
+  // Null: nobody receives it.
+  [[nodiscard]] Queue* queue_of(Rank source, Rank destination, Tag tag) {
+    std::vector<Queue>& inbox = inboxes_[static_cast<std::size_t>(destination)];
+    const auto found = std::ranges::lower_bound(inbox, std::pair(source, tag), {}, &Queue::key);
+    return found != inbox.end() && found->key() == std::pair(source, tag) ? &*found : nullptr;
+  }
+
+  void append(Queue* queue, const PathLength& path) {
+    if (queue == nullptr) return;
+    const auto number = static_cast<std::uint32_t>(messages_.size());
+    messages_.push_back({path});
+    (queue->first == kNone ? queue->first : messages_[queue->last].next) = number;
+    queue->last = number;
+  }
 
   bool fire_next(Rank rank, std::size_t lane) {
     const auto r = static_cast<std::size_t>(rank);
@@ -73,12 +131,16 @@ class PathWalk {
     }
     for (const Operand& source : step.sources)
       if (source.kind == OperandKind::kRecv) {
-        const auto& queue = messages_[{source.peer, rank, source.tag}];
-        if (queue.empty()) return false;
-        start.join(queue.front());
+        const Queue* const queue = queue_of(source.peer, rank, source.tag);
+        if (queue->first == kNone) return false;
+        start.join(messages_[queue->first].path);
       }
     for (const Operand& source : step.sources)
-      if (source.kind == OperandKind::kRecv) messages_[{source.peer, rank, source.tag}].pop_front();
+      if (source.kind == OperandKind::kRecv) {
+        Queue* const queue = queue_of(source.peer, rank, source.tag);
+        queue->first = messages_[queue->first].next;
+      }
+    if (done.empty()) starts_[r][lane] = start;
     start.steps += 1;
     start.operands += chunk_operands(step);
     start.remotes += remote_operands(step);
@@ -87,7 +149,7 @@ class PathWalk {
         PathLength sent = start;
         sent.messages += 1;
         longest_.join(sent);
-        messages_[{rank, destination.peer, destination.tag}].push_back(sent);
+        append(queue_of(rank, destination.peer, destination.tag), sent);
       }
     longest_.join(start);
     done.push_back(start);
@@ -96,7 +158,9 @@ class PathWalk {
 
   const Schedule& schedule_;
   std::vector<std::vector<std::vector<PathLength>>> ends_;  // [rank][lane][step]
-  std::map<Edge, std::deque<PathLength>> messages_;
+  std::vector<std::vector<PathLength>> starts_;             // [rank][lane], of its first step
+  std::vector<std::vector<Queue>> inboxes_;                 // [rank], by key
+  std::vector<Message> messages_;
   PathLength longest_;
 };
 
@@ -107,16 +171,22 @@ ScheduleCounts count_schedule(const Schedule& schedule) {
   counts.chunks = schedule.shape.chunks;
   counts.max_message_chunks = schedule.shape.max_message_chunks;
   counts.ranks = schedule.shape.ranks;
-  const PathLength path = PathWalk(schedule).run();
+  PathWalk walk(schedule);
+  const PathLength path = walk.run(), longest = walk.longest_lane();
   counts.depth = path.messages;
   counts.path_steps = path.steps;
   counts.path_operands = path.operands;
   counts.path_remotes = path.remotes;
+  counts.lane_depth = longest.messages;
+  counts.lane_steps = longest.steps;
+  counts.lane_operands = longest.operands;
+  counts.lane_remotes = longest.remotes;
   for (const RankProgram& program : schedule.ranks) {
     std::uint64_t steps = 0, operands = 0, remotes = 0;
     for (const Lane& lane : program.lanes)
       for (const Step& step : lane.steps) {
         ++steps;
+        counts.total_receives += receives(step) ? 1 : 0;
         operands += chunk_operands(step);
         remotes += remote_operands(step);
       }
@@ -130,28 +200,76 @@ ScheduleCounts count_schedule(const Schedule& schedule) {
   return counts;
 }
 
-double price_ns(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input) {
-  const double chunk = static_cast<double>(input.bytes) / counts.chunks;
-  const double slices = input.slices;
-  const double piece = chunk / slices;
-  const double crowd = std::max(0.0, static_cast<double>(counts.ranks) / input.cores - 1.0);
-  const double remote_beta = costs.remote_ns_per_byte + crowd * costs.remote_crowd_ns_per_byte;
-  const auto remote = [&](std::uint64_t operands, double bytes) {
-    return static_cast<double>(operands) * (costs.remote_ns + bytes * remote_beta);
-  };
-  const double path = counts.depth * (costs.alpha_ns + crowd * costs.switch_ns) +
-                      static_cast<double>(counts.path_steps) * costs.step_ns +
-                      static_cast<double>(counts.path_operands) * piece * costs.beta_ns_per_byte +
-                      remote(counts.path_remotes, piece);
-  const auto work = [&](std::uint64_t steps, std::uint64_t operands, std::uint64_t remotes) {
-    return slices * (static_cast<double>(steps) * costs.step_ns + remote(remotes, piece)) +
-           static_cast<double>(operands) * chunk * costs.beta_ns_per_byte;
-  };
-  const double own = work(counts.max_steps, counts.max_operands, counts.max_remotes);
-  const double alone = input.replicas > 1 ? path + (1.0 - 1.0 / slices) * own : slices * path;
-  const double shared = work(counts.total_steps, counts.total_operands, counts.total_remotes) /
-                        std::min<double>(input.cores, counts.ranks);
-  return std::max(alone, shared);
+namespace {
+
+// A number of each thing, along a path or of a rank.
+struct Amounts {
+  double messages = 0, steps = 0, operands = 0, remotes = 0;
+  Amounts& add(double times, const Amounts& other) {
+    messages += times * other.messages;
+    steps += times * other.steps;
+    operands += times * other.operands;
+    remotes += times * other.remotes;
+    return *this;
+  }
+};
+
+Amounts amounts(std::uint64_t messages, std::uint64_t steps, std::uint64_t operands,
+                std::uint64_t remotes) {
+  return {static_cast<double>(messages), static_cast<double>(steps), static_cast<double>(operands),
+          static_cast<double>(remotes)};
+}
+
+// What amounts cost at one size of the operands.
+class Tariff {
+ public:
+  Tariff(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input)
+      : costs_(costs),
+        piece_(static_cast<double>(input.bytes) / counts.chunks / input.slices),
+        crowd_(std::max(0.0, static_cast<double>(counts.ranks) / input.cores - 1.0)) {}
+
+  [[nodiscard]] PlanCost operator()(const Amounts& a) const {
+    PlanCost cost;
+    cost.messages_ns = a.messages * costs_.alpha_ns;
+    cost.switches_ns = a.messages * crowd_ * costs_.switch_ns;
+    cost.steps_ns = a.steps * costs_.step_ns;
+    cost.bytes_ns = a.operands * piece_ * costs_.beta_ns_per_byte;
+    cost.remote_ns =
+        a.remotes * (costs_.remote_ns + piece_ * (costs_.remote_ns_per_byte +
+                                                  crowd_ * costs_.remote_crowd_ns_per_byte));
+    cost.time_ns =
+        cost.messages_ns + cost.switches_ns + cost.steps_ns + cost.bytes_ns + cost.remote_ns;
+    return cost;
+  }
+
+ private:
+  const HostCosts& costs_;
+  const double piece_;
+  const double crowd_;
+};
+
+}  // namespace
+
+PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input) {
+  const Tariff tariff(counts, costs, input);
+  const double further_slices = input.slices - 1.0;
+  const Amounts path =
+      amounts(counts.depth, counts.path_steps, counts.path_operands, counts.path_remotes);
+  const Amounts lane =
+      amounts(counts.lane_depth, counts.lane_steps, counts.lane_operands, counts.lane_remotes);
+  const Amounts own = amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes);
+  const bool lanes_wait = input.replicas == 1 && tariff(lane).time_ns > tariff(own).time_ns;
+  const PlanCost alone = tariff(Amounts(path).add(further_slices, lanes_wait ? lane : own));
+  const Amounts all = amounts(0, counts.total_steps, counts.total_operands, counts.total_remotes);
+  const double workers = std::min<double>(input.cores, counts.ranks);
+  PlanCost shared = tariff(Amounts{}.add(input.slices / workers, all));
+  shared.shared = true;
+  if (counts.ranks > input.cores) {
+    shared.switches_ns =
+        input.slices / workers * static_cast<double>(counts.total_receives) * costs.switch_ns;
+    shared.time_ns += shared.switches_ns;
+  }
+  return shared.time_ns > alone.time_ns ? shared : alone;
 }
 
 }  // namespace tutti

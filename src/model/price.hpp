@@ -2,9 +2,16 @@
 // the topology model replaces this file's constants.
 //
 //   path  = depth*alpha + path_steps*step + path_operands*piece*beta     one slice, first to last
-//   work  = steps*step + operands*chunk*beta                             a rank's own, all slices
-//   price = path + (1 - 1/slices)*work, when slices overlap (replicas > 1); slices*path when not;
-//           never under the work of all ranks shared by the cores there are
+//   lane  = the same of the lane that takes longest for a slice
+//   work  = steps*step + operands*piece*beta                             a rank's own, of a slice
+//   price = path + (slices - 1)*work         when slices overlap (replicas > 1)
+//           path + (slices - 1)*max(work, lane)         when each lane takes one after another
+//           never under the work of all ranks shared by the cores there are, where each step that
+//           takes messages gives its core to another rank once, if ranks outnumber cores
+//
+// A lane begins a slice when it is through with the one before. The longest lane is all the path in
+// a ring, one step in a tree and one level of a hierarchy. (src/schedule/pace.hpp counts what a
+// slice adds exactly, in steps; this is never less.)
 //
 // An operand in a peer's memory adds remote + bytes*remote_beta to both.
 // Pure; knows no transport object and no clock.
@@ -12,6 +19,7 @@
 
 #include <cstdint>
 
+#include "model/host_costs.hpp"
 #include "schedule/schedule.hpp"
 
 namespace tutti {
@@ -28,27 +36,20 @@ struct ScheduleCounts {
   std::uint64_t max_operands = 0;    // of one rank
   std::uint64_t total_steps = 0;     // of all ranks
   std::uint64_t total_operands = 0;  // of all ranks
+  std::uint64_t total_receives = 0;  // steps of all ranks that take messages
   // Those among the operands that lie in a peer's memory.
   std::uint64_t path_remotes = 0;
   std::uint64_t max_remotes = 0;
   std::uint64_t total_remotes = 0;
+  // Of the longest lane by each, from when its first step may start to the end of its last one.
+  std::uint64_t lane_depth = 0;
+  std::uint64_t lane_steps = 0;
+  std::uint64_t lane_operands = 0;
+  std::uint64_t lane_remotes = 0;
 };
 
 // The schedule must be complete and free of deadlock (verified). replicas == 1.
 [[nodiscard]] ScheduleCounts count_schedule(const Schedule& schedule);
-
-struct HostCosts {
-  double alpha_ns = 0;          // from commit to the peer's step
-  double step_ns = 0;           // a step's own overhead
-  double beta_ns_per_byte = 0;  // per operand byte read or written
-  double switch_ns = 0;         // a core given to another rank, where ranks outnumber cores
-  // What an operand in a peer's memory costs beyond that.
-  double remote_ns = 0;
-  double remote_ns_per_byte = 0;
-  // And per byte for each further rank that a core is shared with: what a peer wrote has left the
-  // cache by the time it is read.
-  double remote_crowd_ns_per_byte = 0;
-};
 
 struct PriceInput {
   std::uint64_t bytes = 0;  // of the whole collective, per rank
@@ -57,7 +58,18 @@ struct PriceInput {
   std::int32_t cores = 1;
 };
 
-[[nodiscard]] double price_ns(const ScheduleCounts& counts, const HostCosts& costs,
-                              const PriceInput& input);
+// Where the time goes; the terms add up to time_ns.
+struct PlanCost {
+  double time_ns = 0;
+  double messages_ns = 0;  // alpha
+  double switches_ns = 0;  // cores given to other ranks
+  double steps_ns = 0;
+  double bytes_ns = 0;   // operands read and written
+  double remote_ns = 0;  // what those in a peer's memory cost beyond
+  bool shared = false;   // not the path, but the work of all ranks on the cores there are
+};
+
+[[nodiscard]] PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs,
+                                  const PriceInput& input);
 
 }  // namespace tutti

@@ -15,6 +15,12 @@ RankProgram assemble(const std::vector<LaneBuilder>& lanes) {
   return program;
 }
 
+RankProgram assemble(LaneBuilder lane) {
+  RankProgram program;
+  if (!lane.lane().steps.empty()) program.lanes.push_back(lane.take());
+  return program;
+}
+
 RankProgram copy_alone(const Problem& problem, std::uint32_t chunks) {
   using enum Collective;
   LaneBuilder lane("copy");

@@ -79,6 +79,7 @@ class LaneBuilder {
   explicit LaneBuilder(std::string name) { lane_.name = std::move(name); }
   StepBuilder step() { return StepBuilder(lane_.steps.emplace_back()); }
   [[nodiscard]] const Lane& lane() const { return lane_; }
+  [[nodiscard]] Lane take() { return std::move(lane_); }
 
  private:
   Lane lane_;
@@ -86,6 +87,8 @@ class LaneBuilder {
 
 // The lanes as one program. Lanes without steps are dropped and waits renumbered.
 [[nodiscard]] RankProgram assemble(const std::vector<LaneBuilder>& lanes);
+// A program of one lane; a lane that is moved here is not copied, however long.
+[[nodiscard]] RankProgram assemble(LaneBuilder lane);
 
 // What every collective comes to on a single rank: output <- input, all chunks; finished where it
 // reduces.

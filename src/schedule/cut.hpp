@@ -1,21 +1,27 @@
 // The cut: chunk and slice index -> elements. 64-bit, any count, also fewer elements than chunks.
+// On the host and in device code.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+
+#include "base/device.hpp"
 
 namespace tutti {
 
 struct ElementRange {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  [[nodiscard]] std::uint64_t count() const { return end - begin; }
+  [[nodiscard]] TUTTI_HD std::uint64_t count() const { return end - begin; }
 };
 
 // floor(i * n / parts) without overflow, 0 <= i <= parts.
-[[nodiscard]] inline std::uint64_t part_boundary(std::uint64_t n, std::uint64_t i,
-                                                 std::uint64_t parts) {
+[[nodiscard]] TUTTI_HD inline std::uint64_t part_boundary(std::uint64_t n, std::uint64_t i,
+                                                          std::uint64_t parts) {
   return (n / parts) * i + (n % parts) * i / parts;
+}
+
+[[nodiscard]] TUTTI_HD constexpr std::uint64_t least(std::uint64_t a, std::uint64_t b) {
+  return a < b ? a : b;
 }
 
 // Uniform cut of `count` elements into `chunks`, then of each chunk into `slices`. Boundaries lie
@@ -27,28 +33,28 @@ struct UniformCut {
   std::uint32_t slices = 1;
   std::uint64_t grain = 1;
 
-  [[nodiscard]] std::uint64_t effective_grain() const {
+  [[nodiscard]] TUTTI_HD std::uint64_t effective_grain() const {
     return count / grain >= std::uint64_t{chunks} * slices ? grain : 1;
   }
   // Both answer without a division where there is nothing to cut: the way of a small message.
-  [[nodiscard]] ElementRange chunk(std::uint32_t c) const {
+  [[nodiscard]] TUTTI_HD ElementRange chunk(std::uint32_t c) const {
     if (chunks == 1) return {0, count};
     const std::uint64_t g = effective_grain(), blocks = (count + g - 1) / g;
-    return {std::min(count, g * part_boundary(blocks, c, chunks)),
-            std::min(count, g * part_boundary(blocks, c + 1, chunks))};
+    return {least(count, g * part_boundary(blocks, c, chunks)),
+            least(count, g * part_boundary(blocks, c + 1, chunks))};
   }
-  [[nodiscard]] ElementRange slice(std::uint32_t c, std::uint32_t s) const {
+  [[nodiscard]] TUTTI_HD ElementRange slice(std::uint32_t c, std::uint32_t s) const {
     const ElementRange whole = chunk(c);
     if (slices == 1) return whole;
     const std::uint64_t g = effective_grain(), blocks = (whole.count() + g - 1) / g;
-    return {std::min(whole.end, whole.begin + g * part_boundary(blocks, s, slices)),
-            std::min(whole.end, whole.begin + g * part_boundary(blocks, s + 1, slices))};
+    return {least(whole.end, whole.begin + g * part_boundary(blocks, s, slices)),
+            least(whole.end, whole.begin + g * part_boundary(blocks, s + 1, slices))};
   }
   // The most elements any slice of any chunk holds.
-  [[nodiscard]] std::uint64_t max_slice_count() const {
+  [[nodiscard]] TUTTI_HD std::uint64_t max_slice_count() const {
     const std::uint64_t g = effective_grain(), blocks = (count + g - 1) / g;
     const std::uint64_t chunk_blocks = (blocks + chunks - 1) / chunks;
-    return std::min(count, g * ((chunk_blocks + slices - 1) / slices));
+    return least(count, g * ((chunk_blocks + slices - 1) / slices));
   }
 };
 

@@ -3,7 +3,8 @@
 // Every step takes one unit, a message is there when the step that sends it ends, and a slot is
 // free when the step that receives from it ends. So the count shows what a schedule's shape allows,
 // whatever the machine: a pipeline takes depth + slices, a single lane depth * slices. Pure; runs
-// the schedule unproved, and gives up where it is stuck.
+// the schedule unproved, and gives up where it is stuck or leaves messages over. Memory of the
+// steps and messages of a slice, not of all slices.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,14 @@
 #include "schedule/passes.hpp"
 
+#include <algorithm>
 #include <cassert>
 
 namespace tutti {
 namespace {
 
-// The step as replica `replica` runs it: tags, scratch rooms and awaited lanes of its own.
-Step move_to_replica(const ScheduleShape& shape, std::size_t lanes, Step step,
+// The step as replica `replica` runs it: tags, scratch rooms and awaited lanes of its own, which
+// begin at `first_lane`.
+Step move_to_replica(const ScheduleShape& shape, std::size_t first_lane, Step step,
                      std::uint32_t replica) {
   const auto move = [&](Operand& operand) {
     const bool message = operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;
@@ -17,8 +19,21 @@ Step move_to_replica(const ScheduleShape& shape, std::size_t lanes, Step step,
   };
   for (Operand& operand : step.destinations) move(operand);
   for (Operand& operand : step.sources) move(operand);
-  for (Wait& wait : step.waits) wait.lane += replica * static_cast<std::uint32_t>(lanes);
+  for (Wait& wait : step.waits) wait.lane += static_cast<std::uint32_t>(first_lane);
   return step;
+}
+
+void append_replica(const ScheduleShape& shape, const RankProgram& program, std::uint32_t replica,
+                    RankProgram& to) {
+  const std::size_t first_lane = to.lanes.size();
+  for (const Lane& lane : program.lanes) {
+    Lane& copy = to.lanes.emplace_back();
+    copy.name = lane.name + "#" + std::to_string(replica);
+    copy.replica = replica;
+    copy.steps.reserve(lane.steps.size());
+    for (const Step& step : lane.steps)
+      copy.steps.push_back(move_to_replica(shape, first_lane, step, replica));
+  }
 }
 
 }  // namespace
@@ -37,16 +52,15 @@ RankProgram replicate_program(const ScheduleShape& shape, const RankProgram& pro
   if (replicas == 1) return program;
   RankProgram replicated;
   replicated.lanes.reserve(program.lanes.size() * replicas);
-  for (std::uint32_t j = 0; j < replicas; ++j) {
-    for (const Lane& lane : program.lanes) {
-      Lane& copy = replicated.lanes.emplace_back();
-      copy.name = lane.name + "#" + std::to_string(j);
-      copy.replica = j;
-      copy.steps.reserve(lane.steps.size());
-      for (const Step& step : lane.steps)
-        copy.steps.push_back(move_to_replica(shape, program.lanes.size(), step, j));
-    }
-  }
+  for (std::uint32_t j = 0; j < replicas; ++j) append_replica(shape, program, j, replicated);
+  return replicated;
+}
+
+RankProgram replicate_programs(const ScheduleShape& shape, std::span<const RankProgram> programs) {
+  assert(shape.replicas == 1 && !programs.empty());
+  RankProgram replicated;
+  for (std::uint32_t j = 0; j < programs.size(); ++j)
+    append_replica(shape, programs[j], j, replicated);
   return replicated;
 }
 
@@ -56,6 +70,39 @@ Schedule replicate(const Schedule& schedule, std::uint32_t replicas) {
   for (const RankProgram& program : schedule.ranks)
     replicated.ranks.push_back(replicate_program(schedule.shape, program, replicas));
   return replicated;
+}
+
+bool can_reorder(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kBroadcast;
+}
+
+ScheduleShape reorder_shape(ScheduleShape shape, const RankOrder& order) {
+  assert(can_reorder(shape.collective));
+  shape.root = order.rank_at(shape.root);
+  return shape;
+}
+
+RankProgram reorder_program(RankProgram program, const RankOrder& order) {
+  if (order.is_by_number()) return program;
+  const auto rename = [&](Operand& operand) {
+    if (operand.kind != OperandKind::kLocal) operand.peer = order.rank_at(operand.peer);
+  };
+  for (Lane& lane : program.lanes)
+    for (Step& step : lane.steps) {
+      std::ranges::for_each(step.destinations, rename);
+      std::ranges::for_each(step.sources, rename);
+    }
+  return program;
+}
+
+Schedule reorder(const Schedule& schedule, const RankOrder& order) {
+  Schedule reordered{reorder_shape(schedule.shape, order), {}};
+  reordered.ranks.reserve(schedule.ranks.size());
+  for (Rank rank = 0; rank < schedule.shape.ranks; ++rank)
+    reordered.ranks.push_back(
+        reorder_program(schedule.ranks[static_cast<std::size_t>(order.place_of(rank))], order));
+  return reordered;
 }
 
 }  // namespace tutti

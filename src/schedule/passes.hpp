@@ -2,6 +2,9 @@
 // apply it to its own), and on the shape; whatever they give is verified again.
 #pragma once
 
+#include <span>
+
+#include "schedule/rank_order.hpp"
 #include "schedule/schedule.hpp"
 
 namespace tutti {
@@ -12,6 +15,20 @@ namespace tutti {
 [[nodiscard]] ScheduleShape replicate_shape(ScheduleShape shape, std::uint32_t replicas);
 [[nodiscard]] RankProgram replicate_program(const ScheduleShape& shape, const RankProgram& program,
                                             std::uint32_t replicas);
+// The same of programs that differ: replica j runs programs[j], as where its ranks stand in an
+// order of its own. All of one shape.
+[[nodiscard]] RankProgram replicate_programs(const ScheduleShape& shape,
+                                             std::span<const RankProgram> programs);
 [[nodiscard]] Schedule replicate(const Schedule& schedule, std::uint32_t replicas);
+
+// Ranks stand in another order: rank order.rank_at(k) runs the program of place k, and every peer
+// is the rank at its place. Nothing else changes, so the proof stays, but for one fact: sums that
+// were in rank order are in the order of places. Of collectives whose chunks belong to ranks
+// (reduce-scatter, all-gather) the chunks would have to move as well: can_reorder() refuses them.
+[[nodiscard]] bool can_reorder(Collective collective);
+[[nodiscard]] ScheduleShape reorder_shape(ScheduleShape shape, const RankOrder& order);
+// `program`: of the place of the rank that will run it.
+[[nodiscard]] RankProgram reorder_program(RankProgram program, const RankOrder& order);
+[[nodiscard]] Schedule reorder(const Schedule& schedule, const RankOrder& order);
 
 }  // namespace tutti

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/text.hpp"
 #include "schedule/print.hpp"
 
 namespace tutti {
@@ -136,7 +137,11 @@ std::uint32_t number(const json& value, std::uint64_t least, std::uint64_t most,
 std::string name_in(const json& value, const std::string& where) {
   if (!value.is_string() || value.get_ref<const std::string&>().size() > kMaxNameBytes)
     throw Invalid{fmt::format("{} is not a string of at most {} bytes", where, kMaxNameBytes)};
-  return value.get<std::string>();
+  const auto name = value.get<std::string>();
+  // Names stand in messages, which are one line.
+  if (printable(name, kMaxNameBytes) != name)
+    throw Invalid{fmt::format("{} has control characters", where)};
+  return name;
 }
 
 // "rank 3, lane 1, step 7"

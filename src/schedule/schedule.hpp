@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device.hpp"
 #include "base/types.hpp"
 
 namespace tutti {
@@ -35,9 +36,9 @@ struct Span {
   std::uint32_t stride = 0;
   std::uint32_t repetitions = 1;
 
-  [[nodiscard]] std::uint32_t count() const { return run * repetitions; }
+  [[nodiscard]] TUTTI_HD std::uint32_t count() const { return run * repetitions; }
   // The k-th chunk of the span, 0 <= k < count().
-  [[nodiscard]] std::uint32_t at(std::uint32_t k, std::uint32_t chunks) const {
+  [[nodiscard]] TUTTI_HD std::uint32_t at(std::uint32_t k, std::uint32_t chunks) const {
     const std::uint64_t i = k / run, j = k % run;
     return static_cast<std::uint32_t>((first + i * stride + j) % chunks);
   }

@@ -1,7 +1,9 @@
 // The butterfly's formulas, and what folding adds to them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "algorithms/fold.hpp"
 #include "counts.hpp"
@@ -52,6 +54,47 @@ TEST(Butterfly, SumsInRankOrderAndAlikeEverywhere) {
     const Proof proof = counts::proof_of(samples::built("butterfly", p));
     EXPECT_TRUE(proof.in_rank_order) << p;
     EXPECT_TRUE(proof.canonical) << p;
+  }
+}
+
+// The binomial tree: n to the rank above, floor(log2 p) messages in a row, ceil(log2 p) at the
+// root.
+TEST(Butterfly, PartsAreTheBinomialTree) {
+  for (std::int32_t p = 2; p <= 130; ++p)
+    for (const Collective collective : {Collective::kReduce, Collective::kBroadcast}) {
+      SCOPED_TRACE(testing::Message() << p << " ranks, " << name_of(collective));
+      const Schedule schedule =
+          *build_schedule(**find_algorithm("butterfly"), {.collective = collective, .ranks = p});
+      const bool reduce = collective == Collective::kReduce;
+      const std::uint32_t levels = counts::ceil_log(static_cast<std::uint64_t>(p), 2);
+      std::uint64_t most_sent = 0, most_reduced = 0;
+      for (const RankProgram& program : schedule.ranks) {
+        const counts::RankCounts counts = counts::of(program);
+        most_sent = std::max(most_sent, counts.sent_chunks);
+        most_reduced = std::max(most_reduced, counts.reduced_chunks);
+        ASSERT_EQ(program.lanes.size(), 1U);
+        EXPECT_EQ(program.lanes[0].steps.size(), 1U);
+      }
+      EXPECT_EQ(most_sent, reduce ? 1U : levels);
+      EXPECT_EQ(most_reduced, reduce ? levels : 0U);
+      const Proof proof = counts::proof_of(schedule);
+      EXPECT_EQ(proof.depth + 1,
+                static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(p))));
+      if (reduce) {
+        EXPECT_TRUE(proof.in_rank_order);
+      }
+    }
+}
+
+// The table in butterfly.cpp: to whom each of 6 ranks passes on, the largest subtree first.
+TEST(Butterfly, TheBinomialTreeIsThatOfThePage) {
+  const Schedule schedule = *build_schedule(**find_algorithm("butterfly"),
+                                            {.collective = Collective::kBroadcast, .ranks = 6});
+  const std::vector<Rank> below[6] = {{4, 2, 1}, {}, {3}, {}, {5}, {}};
+  for (std::size_t r = 0; r < 6; ++r) {
+    std::vector<Rank> sent;
+    for (const auto& message : counts::sent_by(schedule.ranks[r])) sent.push_back(message.to);
+    EXPECT_EQ(sent, below[r]) << r;
   }
 }
 

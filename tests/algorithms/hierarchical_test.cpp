@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <string>
 
+#include "base/config.hpp"
 #include "counts.hpp"
 #include "samples.hpp"
 
@@ -75,23 +77,33 @@ struct Parts {
 };
 
 TEST(Hierarchical, RailsAreTheSumOfTheirParts) {
-  for (const char* inner : {"ring", "two_shot", "circulant"})
+  for (const char* inner : {"ring", "rabenseifner", "circulant", "two_shot"})
     for (const char* outer : kOuters)
       for (const Equal& equal : kEqual) {
         const Parts parts("rails", inner, outer, equal);
         SCOPED_TRACE(parts.whole.shape.algorithm);
         parts.expect_sums(equal, false, 1);
         parts.expect_bytes_between(equal);
-        // 2(s-1)/s n inside: of rows * s chunks.
-        for (Rank rank = 0; rank < equal.size; ++rank)
-          EXPECT_EQ(
-              counted(parts.gather, rank).sent_chunks + counted(parts.spread, rank).sent_chunks,
-              2U * static_cast<std::uint64_t>(equal.size - 1));
+        // 2(s-1)/s n inside: of rows * s chunks. Those that halve, and are no power of two, do so
+        // on average.
+        const auto least = 2U * static_cast<std::uint64_t>(equal.size - 1);
+        const bool uneven = inner == std::string("rabenseifner") &&
+                            !std::has_single_bit(static_cast<std::uint32_t>(equal.size));
+        std::uint64_t sum = 0;
+        for (Rank rank = 0; rank < equal.size; ++rank) {
+          const std::uint64_t sent =
+              counted(parts.gather, rank).sent_chunks + counted(parts.spread, rank).sent_chunks;
+          if (!uneven) {
+            EXPECT_EQ(sent, least);
+          }
+          sum += sent;
+        }
+        EXPECT_EQ(sum, least * static_cast<std::uint64_t>(equal.size));
       }
 }
 
 TEST(Hierarchical, LeadersAreTheSumOfTheirParts) {
-  for (const char* inner : {"ring", "tree", "one_shot"})
+  for (const char* inner : {"ring", "tree", "butterfly", "one_shot"})
     for (const char* outer : kOuters)
       for (const Equal& equal : kEqual) {
         const Parts parts("leader", inner, outer, equal);
@@ -120,6 +132,7 @@ TEST(Hierarchical, DefaultGroupsAreAboutTheSquareRoot) {
               samples::built(fmt::format("hierarchical:groups={}", groups), ranks).ranks)
         << ranks << " ranks";
   };
+  for (const std::int32_t ranks : {2, 3, 5}) expect_same(ranks, fmt::format("{}", ranks).c_str());
   expect_same(4, "2x2");
   expect_same(6, "2x3");
   expect_same(7, "3+3+1");
@@ -141,6 +154,24 @@ TEST(Hierarchical, OneGroupIsItsInnerPartsAndOneRankEachIsTheOuterOne) {
     EXPECT_EQ(counts::sent_by(alone.ranks[rank]),
               counts::sent_by(samples::built("ring", 6).ranks[rank]));
   }
+}
+
+// Parameters of the parts: their keys behind the part's, wherever they stand.
+TEST(Hierarchical, PartsTakeTheirOwnParameters) {
+  const std::string name =
+      "hierarchical:outer.radix=4:inner=circulant:inner.radix=3:outer=circulant:groups=5x7";
+  ASSERT_LT(name.size(), kMaxAlgorithmName);
+  const Schedule whole = samples::built(name, 35);
+  const auto half = [](Collective collective) {
+    return counts::proof_of(part("circulant:radix=3", collective, 7)).depth;
+  };
+  EXPECT_EQ(counts::proof_of(whole).depth,
+            half(Collective::kReduceScatter) + half(Collective::kAllGather) +
+                counts::proof_of(samples::built("circulant:radix=4", 5)).depth);
+  EXPECT_NE(whole.ranks, samples::built("hierarchical:inner=circulant:groups=5x7", 35).ranks);
+  // Without a family the form's own.
+  EXPECT_EQ(samples::built("hierarchical:outer.radix=3:groups=4x2", 8).ranks,
+            samples::built("hierarchical:outer=circulant:outer.radix=3:groups=4x2", 8).ranks);
 }
 
 TEST(Hierarchical, GroupsThatAreNotOfTheseRanksAreRefused) {

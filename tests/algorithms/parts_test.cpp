@@ -17,8 +17,9 @@ struct Part {
 
 std::vector<Part> all_parts() {
   std::vector<Part> parts;
-  for (const std::string_view name : {"ring", "tree", "one_shot", "two_shot", "circulant",
-                                      "circulant:radix=3", "circulant:radix=5", "pat"})
+  for (const std::string_view name :
+       {"ring", "tree", "butterfly", "rabenseifner", "one_shot", "two_shot", "circulant",
+        "circulant:radix=3", "circulant:radix=5", "pat"})
     for (const Collective collective : {Collective::kReduceScatter, Collective::kAllGather,
                                         Collective::kReduce, Collective::kBroadcast})
       if ((*find_algorithm(name))->supports({.collective = collective, .ranks = 4}))

@@ -35,9 +35,9 @@ struct Pair {
 std::vector<Pair> all_pairs() {
   std::vector<Pair> pairs;
   for (const char* outer : kOuters) {
-    for (const char* inner : {"ring", "two_shot", "circulant"})
+    for (const char* inner : {"ring", "rabenseifner", "circulant", "two_shot"})
       pairs.push_back({"rails", inner, outer});
-    for (const char* inner : {"ring", "tree", "one_shot"})
+    for (const char* inner : {"ring", "tree", "butterfly", "one_shot"})
       pairs.push_back({"leader", inner, outer});
   }
   return pairs;

@@ -1,6 +1,8 @@
 // Rabenseifner's formulas, and what folding adds to them.
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "algorithms/fold.hpp"
 #include "counts.hpp"
 #include "samples.hpp"
@@ -54,6 +56,75 @@ TEST(Rabenseifner, FoldingCostsWhatThePageSays) {
 TEST(Rabenseifner, SumsInRankOrder) {
   for (std::int32_t p = 2; p <= 33; ++p)
     EXPECT_TRUE(counts::proof_of(samples::built("rabenseifner", p)).in_rank_order) << p;
+}
+
+Schedule part(Collective collective, std::int32_t ranks) {
+  return build_schedule(**find_algorithm("rabenseifner"),
+                        {.collective = collective, .ranks = ranks})
+      .value();
+}
+
+// The least bytes, at every p, and no more messages in a row than the page says.
+TEST(Rabenseifner, PartsCountAsThePageSays) {
+  for (std::int32_t p = 2; p <= 130; ++p) {
+    SCOPED_TRACE(p);
+    const Schedule scatter = part(Collective::kReduceScatter, p);
+    const Schedule gather = part(Collective::kAllGather, p);
+    const std::uint32_t levels = counts::ceil_log(static_cast<std::uint64_t>(p), 2);
+    const auto q = static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(p)));
+    for (const Schedule* half : {&scatter, &gather}) {
+      const std::uint32_t depth = counts::proof_of(*half).depth;
+      EXPECT_LE(depth, levels);
+      if (4 * p <= 5 * q) {
+        EXPECT_EQ(1U << depth, static_cast<std::uint32_t>(q));
+      }
+    }
+    EXPECT_EQ(gather.shape.max_incoming, levels);
+    for (std::size_t r = 0; r < scatter.ranks.size(); ++r) {
+      EXPECT_EQ(counts::of(scatter.ranks[r]).sent_chunks, static_cast<std::uint64_t>(p - 1)) << r;
+      std::uint64_t received = 0;
+      for (const Step& step : gather.ranks[r].lanes[0].steps)
+        for (const Operand& source : step.sources)
+          if (source.kind == OperandKind::kRecv) received += source.span.count();
+      EXPECT_EQ(received, static_cast<std::uint64_t>(p - 1)) << r;
+    }
+  }
+}
+
+// The table in rabenseifner.cpp of 5 ranks; the all-gather turns every message around.
+TEST(Rabenseifner, PartsExchangeAsThePageSays) {
+  using operands::chunk;
+  using operands::chunks;
+  using Sent = std::vector<counts::SentMessage>;
+  const Sent given[5] = {{{3, chunks(3, 2)}, {2, chunk(2)}, {1, chunk(1)}},
+                         {{4, chunks(3, 2)}, {2, chunk(2)}, {0, chunk(0)}},
+                         {{4, chunks(3, 2)}, {0, chunks(0, 2)}},
+                         {{0, chunks(0, 3)}, {4, chunk(4)}},
+                         {{1, chunks(0, 3)}, {3, chunk(3)}}};
+  const Schedule scatter = part(Collective::kReduceScatter, 5);
+  const Schedule gather = part(Collective::kAllGather, 5);
+  for (std::size_t r = 0; r < 5; ++r) {
+    EXPECT_EQ(counts::sent_by(scatter.ranks[r]), given[r]) << r;
+    Sent taken;
+    for (const Step& step : gather.ranks[r].lanes[0].steps)
+      for (const Operand& source : step.sources)
+        if (source.kind == OperandKind::kRecv)
+          taken.insert(taken.begin(), {source.peer, source.span});
+    EXPECT_EQ(taken, given[r]) << r;
+  }
+}
+
+// Rank r ends with chunk r, and the partner differs in the top bit first.
+TEST(Rabenseifner, PartsOfAPowerOfTwoGoByTheTopBitFirst) {
+  const Schedule scatter = part(Collective::kReduceScatter, 16);
+  for (Rank rank = 0; rank < 16; ++rank) {
+    const auto sent = counts::sent_by(scatter.ranks[static_cast<std::size_t>(rank)]);
+    ASSERT_EQ(sent.size(), 4U);
+    for (std::size_t k = 0; k < 4; ++k) {
+      EXPECT_EQ(sent[k].to, rank ^ (8 >> k));
+      EXPECT_EQ(sent[k].span.count(), 8U >> k);
+    }
+  }
 }
 
 // The table in rabenseifner.cpp: the range that each rank keeps in each round.

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iostream>
@@ -52,13 +53,22 @@ struct Case {
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_p{}_w{}", info.param.algorithm, info.param.ranks, info.param.replicas);
+  std::string name =
+      fmt::format("{}_p{}_w{}", info.param.algorithm, info.param.ranks, info.param.replicas);
+  std::ranges::replace_if(
+      name, [](char letter) { return letter == ':' || letter == '='; }, '_');
+  return name;
 }
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   std::vector<std::string_view> algorithms{"staged", "peer_read"};
   for (const Algorithm* algorithm : all_algorithms()) algorithms.push_back(algorithm->name);
+  for (const Algorithm* algorithm : direct_algorithms()) algorithms.push_back(algorithm->name);
+  for (const std::string_view variant :
+       {"hierarchical:form=leader", "hierarchical:inner=rabenseifner",
+        "hierarchical:form=leader:inner=butterfly"})
+    algorithms.push_back(variant);
   for (const std::string_view algorithm : algorithms)
     for (const std::int32_t ranks : {2, 3, 4, 5, 6, 7, 8, 9, 16})
       for (const std::uint32_t replicas : {1U, 2U})

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "samples.hpp"
 #include "schedule/passes.hpp"
 
@@ -32,9 +34,8 @@ TEST(Pace, ReplicasOverlapSlices) {
 TEST(Pace, ATreeTakesDepthPlusSlices) {
   for (const std::int32_t p : {4, 8, 16, 33, 64, 128}) {
     const Pace tree = pace("tree", p);
-    EXPECT_LE(tree.per_slice, 2) << p;
-    const auto hundred = plan_time(samples::built("tree", p), 2, 100);
-    EXPECT_LE(*hundred, tree.first_slice + 100 * 2) << p;
+    EXPECT_EQ(tree.per_slice, 1) << p;
+    EXPECT_EQ(plan_time(samples::built("tree", p), 2, 100), tree.first_slice + 99) << p;
   }
   EXPECT_GT(pace("tree", 128).first_slice, pace("tree", 8).first_slice);
 }
@@ -49,7 +50,7 @@ TEST(Pace, AHierarchyOfTreesTakesDepthPlusSlices) {
                                : groups == std::string("8x16") ? 128
                                                                : 9;
     const Pace of_trees = pace(name, ranks);
-    EXPECT_LE(of_trees.per_slice, 3) << groups;
+    EXPECT_EQ(of_trees.per_slice, 1) << groups;
     EXPECT_GT(of_trees.first_slice, 8U) << groups;
   }
 }
@@ -61,6 +62,19 @@ TEST(Pace, LevelsOverlap) {
   const double inner = 4, outer = 7;  // steps of a lane: s, and 2g - 1
   EXPECT_GE(rails.first_slice, static_cast<std::uint64_t>(inner + outer + inner - 2));
   EXPECT_LE(rails.per_slice, outer + 1);
+}
+
+// In both forms, with parts that are one lane each: depth + slices of the longest of these lanes.
+TEST(Pace, ASliceOfAHierarchyCostsItsLongestLane) {
+  for (const char* name : {"hierarchical", "hierarchical:form=leader"})
+    for (const std::int32_t p : {4, 6, 8, 9, 16, 33, 64, 96, 128}) {
+      std::size_t longest = 0;
+      for (const RankProgram& program : samples::built(name, p).ranks)
+        for (const Lane& lane : program.lanes) longest = std::max(longest, lane.steps.size());
+      const Pace whole = pace(name, p);
+      EXPECT_EQ(whole.per_slice, static_cast<double>(longest)) << name << " " << p;
+      EXPECT_GT(whole.first_slice, longest) << name << " " << p;
+    }
 }
 
 TEST(Pace, AStuckScheduleHasNone) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "samples.hpp"
+#include "schedule/verifier.hpp"
 
 namespace tutti {
 namespace {
@@ -72,6 +73,49 @@ TEST(Replicate, EveryReplicaIsTheOriginalMoved) {
       }
     }
   }
+}
+
+TEST(RankOrder, TakesEachRankOnce) {
+  const RankOrder order = *RankOrder::make({2, 0, 1});
+  EXPECT_EQ(order.rank_at(0), 2);
+  EXPECT_EQ(order.place_of(2), 0);
+  EXPECT_EQ(order.place_of(1), 2);
+  EXPECT_TRUE(RankOrder::make({0, 1, 2})->is_by_number());
+  EXPECT_EQ(RankOrder().rank_at(7), 7);
+  for (const auto& wrong : {std::vector<Rank>{0, 0}, {0, 2}, {-1, 0}})
+    EXPECT_EQ(RankOrder::make(wrong).error().code, Code::kInvalidArgument);
+}
+
+TEST(Reorder, ByNumberIsTheIdentity) {
+  const Schedule schedule = samples::built("tree", 9);
+  EXPECT_EQ(reorder(schedule, RankOrder()), schedule);
+}
+
+// The root of a collective that has one goes to the rank at its place, and the verifier looks
+// there.
+TEST(Reorder, RootsMove) {
+  const RankOrder order = *RankOrder::make({3, 1, 0, 2});
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce}) {
+    const Algorithm& butterfly = **find_algorithm("butterfly");
+    const Schedule moved =
+        reorder(*build_schedule(butterfly, {.collective = collective, .ranks = 4}), order);
+    EXPECT_EQ(moved.shape.root, 3);
+    EXPECT_TRUE(verify(moved));
+    Schedule wrong = moved;
+    wrong.shape.root = 0;
+    EXPECT_FALSE(verify(wrong));
+  }
+}
+
+// Sums in the order of ranks' numbers are in the order of places afterwards; the proof says so.
+TEST(Reorder, LosesRankOrderAndNothingElse) {
+  const Schedule schedule = samples::built("one_shot", 5);
+  const Proof before = *verify(schedule);
+  const Proof after = *verify(reorder(schedule, *RankOrder::make({4, 2, 0, 1, 3})));
+  EXPECT_TRUE(before.in_rank_order);
+  EXPECT_FALSE(after.in_rank_order);
+  EXPECT_EQ(after.max_roundings, before.max_roundings);
+  EXPECT_EQ(after.depth, before.depth);
 }
 
 }  // namespace

@@ -112,6 +112,16 @@ TEST(PrintJson, SaysWhichStepIsWrong) {
   bad("\"lanes\":", "\"lames\":", "rank 0 has no \"lanes\"");
 }
 
+// Names stand in errors, tables and pictures.
+TEST(PrintJson, NamesHaveNoControlCharacters) {
+  Schedule schedule = samples::built("ring", 2);
+  schedule.shape.algorithm = "ri\nng";
+  expect_refused(to_json(schedule), "\"algorithm\" has control characters");
+  schedule.shape.algorithm = "ring";
+  schedule.ranks[1].lanes[0].name = "l\x1b[31m";
+  expect_refused(to_json(schedule), "rank 1, lane 0: \"name\" has control characters");
+}
+
 TEST(PrintJson, RefusesWhatIsNoSchedule) {
   expect_refused("", "syntax error at byte");
   expect_refused("null", "not an object");

@@ -9,12 +9,13 @@
 
 #include "algorithms/algorithm.hpp"
 #include "base/config.hpp"
+#include "tests/tools/command.hpp"
 
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 struct Outcome {
   int status = -1;
@@ -22,14 +23,9 @@ struct Outcome {
 };
 
 Outcome run(const std::string& environment, const std::string& arguments) {
-  // First, so that `arguments` may send the output elsewhere.
-  const std::string command = "2>&1 " + environment + " " + TUTTI_INFO + " " + arguments;
-  std::FILE* pipe = ::popen(command.c_str(), "r");
+  const std::string command = environment + " " + TUTTI_INFO + " " + arguments;
   Outcome outcome;
-  char buffer[4096];
-  for (std::size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;)
-    outcome.output.append(buffer, n);
-  outcome.status = WEXITSTATUS(::pclose(pipe));
+  outcome.output = testing::run_command(command, outcome.status);
   return outcome;
 }
 
@@ -63,6 +59,18 @@ TEST(TuttiInfo, JsonShowsWhatIsSet) {
     }
   }
   EXPECT_TRUE(found);
+}
+
+TEST(TuttiInfo, ShowsTheLauncher) {
+  const std::string by_hand = "TUTTI_RANK=2 TUTTI_RANKS=5 TUTTI_ROOT=127.0.0.1:7000";
+  const auto json = nlohmann::json::parse(run(by_hand, "--json").output);
+  EXPECT_EQ(json["launcher"]["found"], "environment");
+  EXPECT_EQ(json["launcher"]["rank"], "2 of 5");
+  EXPECT_EQ(json["launcher"]["rank on this host"], "not said");
+  EXPECT_EQ(json["launcher"]["unique id comes by"], "address");
+  const Outcome wrong = run("TUTTI_RANK=2", "");
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.output, HasSubstr("warning: TUTTI_RANK is set and TUTTI_RANKS is not"));
 }
 
 TEST(TuttiInfo, WarnsOfBadValuesAndUnknownNames) {

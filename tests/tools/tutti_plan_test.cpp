@@ -142,6 +142,29 @@ TEST_F(TuttiPlan, VerifyFallsWithTooFewSlots) {
   EXPECT_NE(ran.out.find("FELL: "), std::string::npos);
 }
 
+// A limit of unroll() says nothing about the schedule.
+TEST_F(TuttiPlan, VerifySaysWhatItCannotWriteOut) {
+  const Ran ran = run("verify hierarchical --ranks 11 --slices 1,3");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.out.find("FELL"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("NOT WRITTEN OUT: cannot unroll"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("# 1 proved, 0 fell, 1 not written out\n"), std::string::npos) << ran.out;
+}
+
+// Counting many slices of a large schedule would take far longer than its proof.
+TEST_F(TuttiPlan, VerifyCountsThePaceOfSmallSchedulesOnly) {
+  EXPECT_NE(run("verify ring --ranks 8").out.find(" 15     15.00 "), std::string::npos);
+  EXPECT_NE(run("verify ring --ranks 364").out.find(" 726      -         - "), std::string::npos);
+}
+
+TEST_F(TuttiPlan, VerifyKeepsItsColumnsUnderLongNames) {
+  std::istringstream lines(
+      run("verify hierarchical:form=leader:inner=tree:outer=ring:groups=2x4 --ranks 8").out);
+  std::string head, row;
+  ASSERT_TRUE(std::getline(lines, head) && std::getline(lines, row));
+  EXPECT_EQ(head.size(), row.size()) << head << "\n" << row;
+}
+
 TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
   expect_bad("", "subcommand");
   expect_bad("prove", "unknown command 'prove'; there are list, show, verify, draw");
@@ -165,6 +188,10 @@ TEST_F(TuttiPlan, BadInputIsOneLineAndStatusTwo) {
   expect_bad("verify ring", "needs --ranks");
   expect_bad("verify rung --ranks 4", "there are ring, tree");
   expect_bad("verify ring --all --ranks 4", "excludes");
+  expect_bad("show hierarchical:inner=circulant:inner.radix=99 --ranks 4",
+             "hierarchical: inner=circulant: circulant: 'radix=99'; it takes radix=2..64");
+  expect_bad("verify hierarchical:groups=2x4 --ranks 8,9", "does not do all_reduce on 9 ranks");
+  expect_bad("verify hierarchical --ranks 4,4096 --replicas 1024", "replicas of");
   expect_bad("verify ring --ranks 4-2", "'4-2' is not a number or range");
   expect_bad("verify ring --ranks 1,,2", "''");
   expect_bad("verify ring --ranks 4 --slots 0", "--slots");

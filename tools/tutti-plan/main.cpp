@@ -1,7 +1,7 @@
 // tutti-plan: list, show, verify and draw schedules. Parses flags; commands.hpp does the work.
 //
-// Exit status: 0, 1 if a schedule fell, 2 for bad usage or output that cannot be written, with one
-// line that says what is wrong.
+// Exit status: 0, 1 if a schedule fell or could not be written out, 2 for bad usage or output that
+// cannot be written, with one line that says what is wrong.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

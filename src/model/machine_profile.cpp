@@ -1,0 +1,191 @@
+#include "model/machine_profile.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/host.hpp"
+#include "base/text.hpp"
+#include "topology/json_reader.hpp"
+
+namespace tutti {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kLayout = 1;
+constexpr double kMostNs = 1e12;
+constexpr std::size_t kMostMeasured = 100'000;
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || !line.starts_with("model name")) continue;
+    return printable(std::string_view(line).substr(std::min(colon + 2, line.size())), 80);
+  }
+  return "unknown CPU";
+}
+
+Result<HostCosts> read_costs(const JsonReader& all, std::string_view name, HostCosts costs) {
+  if (!all.has(name)) return costs;
+  TUTTI_TRY_ASSIGN(
+      const JsonReader one,
+      JsonReader::open(all.get(name), all.at(name),
+                       {"alpha_ns", "step_ns", "beta_ns_per_byte", "switch_ns", "remote_ns",
+                        "remote_ns_per_byte", "remote_crowd_ns_per_byte"}));
+  for (const HostCostsMember& member : kHostCostsMembers)
+    TUTTI_TRY(one.read(member.name, costs.*member.value, 0, kMostNs));
+  return costs;
+}
+
+Result<MeasuredPlan> read_measured(const json& value, const JsonWhere& where) {
+  TUTTI_TRY_ASSIGN(const JsonReader one,
+                   JsonReader::open(value, where, {"ranks", "bytes", "name", "time_us", "spread"}));
+  MeasuredPlan plan;
+  double bytes = 0;
+  TUTTI_TRY(one.read("ranks", plan.ranks, 1 << 24));
+  TUTTI_TRY(one.read("bytes", bytes, 1, 1e15));
+  TUTTI_TRY(one.read("name", plan.name));
+  TUTTI_TRY(one.read("time_us", plan.time_us, 0, kMostNs));
+  TUTTI_TRY(one.read("spread", plan.spread, 0, 1e6));
+  plan.bytes = static_cast<std::uint64_t>(bytes);
+  if (plan.ranks < 1 || plan.bytes < 1 || plan.name.empty() || plan.time_us <= 0)
+    return where.refuse("a measured plan needs ranks, bytes, name and time_us above 0");
+  return plan;
+}
+
+json to_object(const HostCosts& costs) {
+  json object;
+  for (const HostCostsMember& member : kHostCostsMembers) object[member.name] = costs.*member.value;
+  return object;
+}
+
+}  // namespace
+
+std::string describe_machine() {
+  return fmt::format("{}, {} cores, L2 {} KiB, L3 {} KiB", cpu_model(), machine_cpus(),
+                     l2_cache_bytes() / 1024, l3_cache_bytes() / 1024);
+}
+
+std::string fingerprint_of(std::string_view machine) {
+  return fmt::format("{:016x}", hash_bytes(machine));
+}
+
+std::optional<std::string> profile_path(std::string_view setting) {
+  if (setting == "off") return std::nullopt;
+  if (setting != "auto") return std::string(setting);
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  const char* const home = std::getenv("HOME");
+  const bool has_cache = cache != nullptr && *cache == '/';
+  if (!has_cache && (home == nullptr || *home != '/')) return std::nullopt;
+  return fmt::format("{}/tutti/{}.json",
+                     has_cache ? std::string(cache) : std::string(home) + "/.cache",
+                     fingerprint_of(describe_machine()));
+}
+
+Result<MachineProfile> parse_profile(std::string_view text, const std::string& file) {
+  TUTTI_TRY_ASSIGN(const json root, parse_json(text, file));
+  TUTTI_TRY_ASSIGN(const JsonReader top,
+                   JsonReader::open(root, {file, ""},
+                                    {"tutti_profile", "fingerprint", "machine", "created", "costs",
+                                     "residual", "measured"}));
+  MachineProfile profile;
+  std::int32_t layout = 0;
+  std::string fingerprint;
+  TUTTI_TRY(top.read("tutti_profile", layout, 1 << 20));
+  if (layout != kLayout)
+    return top.at("tutti_profile")
+        .refuse(
+            fmt::format("layout {}, this library reads {}; run tutti-tune again", layout, kLayout));
+  TUTTI_TRY(top.read("fingerprint", fingerprint));
+  TUTTI_TRY(top.read("machine", profile.machine));
+  if (fingerprint != fingerprint_of(profile.machine))
+    return top.at("fingerprint").refuse("is not that of `machine`; run tutti-tune again");
+  TUTTI_TRY(top.read("created", profile.created));
+  TUTTI_TRY(top.read("residual", profile.residual, 0, 1e6));
+  if (top.has("costs")) {
+    TUTTI_TRY_ASSIGN(const JsonReader costs,
+                     JsonReader::open(top.get("costs"), top.at("costs"),
+                                      {"flagged", "slots", "attached", "mapped"}));
+    for (const CostSetMember& member : kCostSetMembers) {
+      TUTTI_TRY_ASSIGN(profile.costs.*member.costs,
+                       read_costs(costs, member.name, profile.costs.*member.costs));
+    }
+  }
+  if (!top.has("measured")) return profile;
+  const json& measured = top.get("measured");
+  if (!measured.is_array() || measured.size() > kMostMeasured)
+    return top.at("measured").refuse(fmt::format("a list of at most {} plans", kMostMeasured));
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    TUTTI_TRY_ASSIGN(MeasuredPlan plan,
+                     read_measured(measured[i], top.at("measured").at(std::to_string(i))));
+    profile.measured.push_back(std::move(plan));
+  }
+  return profile;
+}
+
+Result<MachineProfile> read_profile(const std::string& path) {
+  TUTTI_TRY_ASSIGN(const std::string text, read_json_file(path));
+  TUTTI_TRY_ASSIGN(MachineProfile profile, parse_profile(text, path));
+  if (const std::string own = describe_machine(); profile.machine != own)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{}: is of another machine ({}), not of this one ({}); run "
+                                  "tutti-tune here",
+                                  path, printable(profile.machine), own));
+  return profile;
+}
+
+std::string to_json(const MachineProfile& profile) {
+  json root;
+  root["tutti_profile"] = kLayout;
+  root["fingerprint"] = fingerprint_of(profile.machine);
+  root["machine"] = profile.machine;
+  root["created"] = profile.created;
+  root["residual"] = profile.residual;
+  for (const CostSetMember& member : kCostSetMembers)
+    root["costs"][member.name] = to_object(profile.costs.*member.costs);
+  root["measured"] = json::array();
+  for (const MeasuredPlan& plan : profile.measured)
+    root["measured"].push_back({{"ranks", plan.ranks},
+                                {"bytes", plan.bytes},
+                                {"name", plan.name},
+                                {"time_us", plan.time_us},
+                                {"spread", plan.spread}});
+  return root.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+Status write_profile(const MachineProfile& profile, const std::string& path) {
+  const auto failed = [&](const std::string& what) {
+    return make_error(Code::kSystemError, fmt::format("{}: cannot be written: {}", path, what));
+  };
+  std::error_code error;
+  // Renaming would put a file in the place of a device or of a pipe.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    return failed("is no file; give the path of one");
+  error.clear();
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) return failed(error.message());
+  const std::string beside = fmt::format("{}.{}", path, ::getpid());
+  {
+    std::ofstream file(beside, std::ios::trunc);
+    file << to_json(profile);
+    file.close();
+    if (!file) return failed(std::strerror(errno));
+  }
+  std::filesystem::rename(beside, path, error);
+  if (!error) return {};
+  ::unlink(beside.c_str());
+  return failed(error.message());
+}
+
+}  // namespace tutti

@@ -1,0 +1,55 @@
+// The profile of a machine: what its plans cost, as measured on it, in a file of its own.
+//
+// tutti-tune writes it under the fingerprint of the hardware; rank 0 of a job reads the one of its
+// machine and prices with it. A profile that is damaged, of another hardware or of another layout
+// is refused in one line, and the library's own costs are used.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "model/host_costs.hpp"
+
+namespace tutti {
+
+// What was measured of one plan at one size.
+struct MeasuredPlan {
+  std::int32_t ranks = 0;
+  std::uint64_t bytes = 0;
+  std::string name;    // forces it: "ring@slots:replicas=2:slot=64K"
+  double time_us = 0;  // median
+  double spread = 0;   // half the middle half's width, over the median
+  bool operator==(const MeasuredPlan&) const = default;
+};
+
+struct MachineProfile {
+  std::string machine;  // its description, of which the fingerprint is the hash
+  std::string created;  // when, for people
+  CostSet costs = prior_costs();
+  double residual = 0;                 // median of |predicted / measured - 1| over the fit's points
+  std::vector<MeasuredPlan> measured;  // whole operations, where somebody measured them
+  bool operator==(const MachineProfile&) const = default;
+};
+
+// CPU model, cores that may be used, caches: what a profile holds for.
+[[nodiscard]] std::string describe_machine();
+// 16 hexadecimal digits.
+[[nodiscard]] std::string fingerprint_of(std::string_view machine);
+
+// `setting` as TUTTI_PROFILE: a path; "auto" for the user's own, under XDG_CACHE_HOME or
+// ~/.cache; nothing for "off" and where there is no home.
+[[nodiscard]] std::optional<std::string> profile_path(std::string_view setting);
+
+// Errors: kSystemError where the file cannot be read or written; kInvalidArgument with file and
+// place for what is no profile, and for one of another machine.
+[[nodiscard]] Result<MachineProfile> parse_profile(std::string_view text, const std::string& file);
+[[nodiscard]] Result<MachineProfile> read_profile(const std::string& path);
+[[nodiscard]] std::string to_json(const MachineProfile& profile);
+// Makes folders, writes beside and renames, so that a reader sees the old one or the new one.
+[[nodiscard]] Status write_profile(const MachineProfile& profile, const std::string& path);
+
+}  // namespace tutti

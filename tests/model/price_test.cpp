@@ -1,0 +1,129 @@
+// Counts read off schedules, and what a further slice costs by them.
+#include "model/price.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "samples.hpp"
+#include "schedule/pace.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr HostCosts kCosts{.alpha_ns = 100, .step_ns = 10, .beta_ns_per_byte = 0.5};
+constexpr std::int32_t kManyCores = 1024;
+
+ScheduleCounts counted(std::string_view name, std::int32_t ranks) {
+  return count_schedule(samples::built(name, ranks));
+}
+
+double price(const ScheduleCounts& counts, std::uint64_t bytes, std::uint32_t slices,
+             std::uint32_t replicas = 1, const HostCosts& costs = kCosts) {
+  return price_plan(counts, costs,
+                    {.bytes = bytes, .slices = slices, .replicas = replicas, .cores = kManyCores})
+      .time_ns;
+}
+
+TEST(Counts, OfARingItsLaneIsItsPath) {
+  for (const std::int32_t p : {2, 3, 8, 33}) {
+    const ScheduleCounts ring = counted("ring", p);
+    EXPECT_EQ(ring.depth, static_cast<std::uint32_t>(2 * (p - 1)));
+    EXPECT_EQ(ring.lane_depth, ring.depth);
+    EXPECT_EQ(ring.lane_steps, ring.path_steps);
+    EXPECT_EQ(ring.lane_operands, ring.path_operands);
+  }
+}
+
+// parent <- own, left, right; and own, left, right <- parent. A root with two children, which a
+// power of two has none of, has both: own, left, right <- own, left, right.
+TEST(Counts, OfATreeALaneIsOneStep) {
+  for (const auto& [p, operands] : {std::pair{8, 4U}, {33, 6U}, {128, 4U}}) {
+    const ScheduleCounts tree = counted("tree", p);
+    EXPECT_EQ(tree.lane_depth, 0U) << p;
+    EXPECT_EQ(tree.lane_steps, 1U) << p;
+    EXPECT_EQ(tree.lane_operands, operands) << p;
+    EXPECT_GT(tree.path_steps, 4U) << p;
+  }
+}
+
+// Groups of two, so that the rails through a ring among 8 groups are the longest lanes.
+TEST(Counts, OfAHierarchyALaneIsALevel) {
+  const ScheduleCounts whole = counted("hierarchical:outer=ring:groups=8x2", 16);
+  const ScheduleCounts rail = counted("ring", 8);
+  EXPECT_EQ(whole.lane_depth, rail.depth);
+  EXPECT_EQ(whole.lane_steps, rail.path_steps);
+  EXPECT_GT(whole.depth, rail.depth);
+}
+
+TEST(Counts, RemoteOperandsOfALaneAreCountedToo) {
+  const ScheduleCounts direct = counted("two_shot:access=remote", 4);
+  EXPECT_EQ(direct.lane_remotes, direct.path_remotes);
+  EXPECT_EQ(direct.lane_remotes, 6U);  // the own chunk in three inputs, three chunks in outputs
+}
+
+// The steps of a lane from when it may start are at least those that a slice adds to the pace.
+TEST(Counts, AFurtherSliceTakesNoMoreStepsThanTheLane) {
+  for (const Algorithm* algorithm : all_algorithms())
+    for (const std::int32_t p : {2, 3, 4, 6, 8, 9, 16}) {
+      const Schedule schedule = samples::built(algorithm->name, p);
+      const ScheduleCounts counts = count_schedule(schedule);
+      SCOPED_TRACE(testing::Message() << algorithm->name << ", " << p << " ranks");
+      constexpr std::uint32_t kSlots = 64;  // so that the lanes alone set the pace
+      const auto pace = pace_of(schedule, kSlots);
+      ASSERT_TRUE(pace);
+      EXPECT_GE(static_cast<double>(counts.lane_steps), pace->per_slice);
+      EXPECT_LE(counts.lane_steps, counts.path_steps);
+      EXPECT_LE(counts.lane_depth, counts.depth);
+      EXPECT_LE(counts.lane_operands, counts.path_operands);
+      EXPECT_LE(counts.lane_remotes, counts.path_remotes);
+    }
+}
+
+TEST(Price, OneSliceCostsItsPath) {
+  for (const char* name : {"ring", "tree", "hierarchical"}) {
+    const ScheduleCounts counts = counted(name, 16);
+    const double piece = 4096.0 / counts.chunks;
+    const double expected = counts.depth * kCosts.alpha_ns +
+                            static_cast<double>(counts.path_steps) * kCosts.step_ns +
+                            static_cast<double>(counts.path_operands) * piece * 0.5;
+    EXPECT_DOUBLE_EQ(price(counts, 4096, 1), expected) << name;
+    EXPECT_DOUBLE_EQ(price(counts, 4096, 1, 2), expected) << name;
+  }
+}
+
+// With bytes that cost nothing only the slices' own messages and steps remain.
+TEST(Price, AFurtherSliceCostsALaneWithoutReplicas) {
+  constexpr HostCosts kFree{.alpha_ns = 100, .step_ns = 10};
+  const ScheduleCounts ring = counted("ring", 16), tree = counted("tree", 16);
+  const auto further = [&](const ScheduleCounts& counts) {
+    return (price(counts, 1 << 20, 101, 1, kFree) - price(counts, 1 << 20, 1, 1, kFree)) / 100;
+  };
+  EXPECT_DOUBLE_EQ(further(ring), 30 * 100 + 31 * 10);  // all of the path: depth and steps
+  EXPECT_DOUBLE_EQ(further(tree), static_cast<double>(tree.max_steps) * 10);  // a rank's own work
+  const ScheduleCounts levels = counted("hierarchical:outer=ring:groups=8x2", 16);
+  EXPECT_DOUBLE_EQ(further(levels), 14 * 100 + 15 * 10);  // the ring between 8 groups
+}
+
+TEST(Price, ReplicasNeverMakeSlicesDearer) {
+  for (const Algorithm* algorithm : all_algorithms())
+    for (const std::int32_t p : {2, 4, 9, 16})
+      for (const std::uint32_t slices : {1U, 2U, 64U}) {
+        const ScheduleCounts counts = counted(algorithm->name, p);
+        EXPECT_LE(price(counts, 1 << 20, slices, 2), price(counts, 1 << 20, slices, 1))
+            << algorithm->name << " " << p << " " << slices;
+      }
+}
+
+TEST(Price, IsNeverUnderTheWorkThatTheCoresShare) {
+  const ScheduleCounts tree = counted("tree", 16);
+  const PriceInput one_core{.bytes = 1 << 20, .slices = 64, .replicas = 2, .cores = 1};
+  const double work = 64 * static_cast<double>(tree.total_steps) * kCosts.step_ns +
+                      static_cast<double>(tree.total_operands) * (1 << 19) * 0.5;
+  EXPECT_GE(price_plan(tree, kCosts, one_core).time_ns, work * (1 - 1e-9));
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,10 @@
+// The manifest of published measurements by file name (manifest.json), for folders without one.
+#pragma once
+
+#include <string_view>
+
+namespace tutti::sim {
+
+[[nodiscard]] std::string_view built_in_manifest();
+
+}  // namespace tutti::sim

@@ -1,0 +1,166 @@
+// tutti-tune: what plans cost on this machine, measured in under two seconds and kept for `auto`.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/host.hpp"
+#include "common/contest.hpp"
+#include "common/flags.hpp"
+#include "common/launch.hpp"
+#include "tutti-tune/fit_costs.hpp"
+#include "tutti-tune/plans.hpp"
+
+namespace tutti::tune {
+namespace {
+
+struct Options {
+  std::string output;  // "": where the library looks
+  bool dry_run = false;
+  bool verbose = false;
+  double seconds = 1.2;  // for measuring
+};
+
+// In one process of a session; the first one writes what all measured.
+int measure(perf::Job& job, const Session& session, double seconds, std::FILE* samples) {
+  try {
+    const tuttiUniqueId id = job.share([] { return UniqueId::create().value; });
+    Communicator comm(UniqueId{id}, job.processes(), job.process());
+    for (const std::uint64_t bytes : session.bytes) {
+      const perf::ContestOptions options{
+          .min_bytes = bytes,
+          .max_bytes = bytes,
+          .repetitions = 15,
+          .least_repetitions = 3,
+          .seconds_a_size = seconds / static_cast<double>(session.bytes.size()),
+          .series_us = 300,
+          .names = session.plans,
+          .windows = session.windows};
+      for (const perf::ContestSize& size : perf::run_contest(comm, options))
+        for (const perf::Competitor& one : size.competitors)
+          if (job.process() == 0)
+            fmt::print(samples, "{} {} {} {} {}\n", session.ranks, session.windows ? 1 : 0,
+                       one.name, bytes, perf::median(one.times_us));
+    }
+    static_cast<void>(std::fflush(samples));
+    return EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    if (job.claim_failure(error.what())) fmt::print(stderr, "tutti-tune: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+std::vector<Sample> read_samples(std::FILE* file) {
+  std::vector<Sample> samples;
+  std::rewind(file);
+  Sample s;
+  int windows = 0;
+  char plan[256];
+  while (std::fscanf(file, "%d %d %255s %lu %lf", &s.ranks, &windows, plan, &s.bytes, &s.time_us) ==
+         5) {
+    s.windows = windows != 0;
+    s.plan = plan;
+    samples.push_back(s);
+  }
+  return samples;
+}
+
+void print_report(const std::vector<Sample>& samples, const Fitted& fitted, bool verbose) {
+  if (verbose) {
+    fmt::print("{:>6} {:>10} {:>12} {:>12} {:>8}  plan\n", "ranks", "bytes", "measured us",
+               "priced us", "off");
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      fmt::print("{:>6} {:>10} {:>12.4g} {:>12.4g} {:>+7.0f}%  {}{}\n", samples[i].ranks,
+                 samples[i].bytes, samples[i].time_us, fitted.predicted_us[i],
+                 100 * (fitted.predicted_us[i] / samples[i].time_us - 1), samples[i].plan,
+                 samples[i].windows ? ", in windows" : "");
+  }
+  fmt::print("{:<26} {:>10} {:>10} {:>10} {:>10}\n", "cost", "flagged", "slots", "attached",
+             "mapped");
+  for (const HostCostsMember& member : kHostCostsMembers) {
+    fmt::print("{:<26}", member.name);
+    for (const CostSetMember& set : kCostSetMembers)
+      fmt::print(" {:>10.4g}", fitted.costs.*set.costs.*member.value);
+    fmt::print("\n");
+  }
+  fmt::print("{} samples; median residual {:.0f}%, with the library's own costs {:.0f}%\n",
+             samples.size(), 100 * fitted.residual, 100 * fitted.residual_before);
+  if (!fitted.at_bound.empty())
+    fmt::print(
+        "as far from the library's own as a fit goes: {}; was the machine busy? Tune again "
+        "when it is idle\n",
+        fmt::join(fitted.at_bound, ", "));
+}
+
+int fail(const Error& error) {
+  fmt::print(stderr, "tutti-tune: {}\n", error.message);
+  return EXIT_FAILURE;
+}
+
+int run(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  // What is measured must not depend on an earlier profile, nor on what the user forces.
+  for (const char* name : {"TUTTI_PROFILE", "TUTTI_ALGO", "TUTTI_PROTO", "TUTTI_SLOTS",
+                           "TUTTI_SLOT_BYTES", "TUTTI_REPLICAS", "TUTTI_SLICES"})
+    ::unsetenv(name);
+  ::setenv("TUTTI_PROFILE", "off", 1);
+  std::FILE* const file = std::tmpfile();
+  if (file == nullptr) return fail({Code::kSystemError, "no temporary file", kNoRank});
+  const int cores = usable_cpus();
+  std::vector<Session> all = sessions(cores);
+  // Where no rank may read another's memory those plans are never chosen.
+  const char* const cma = std::getenv("TUTTI_CMA");
+  if (!has_cross_memory_attach() || (cma != nullptr && std::string_view(cma) == "off"))
+    std::erase_if(all, [](const Session& session) { return attaches(session); });
+  for (const Session& session : all) {
+    const int status =
+        perf::launch({.program = "tutti-tune", .processes = session.ranks}, [&](perf::Job& job) {
+          return measure(job, session, options.seconds / static_cast<double>(all.size()), file);
+        });
+    if (status != 0) return status;
+  }
+  const std::vector<Sample> samples = read_samples(file);
+  const Result<Fitted> fitted = fit_costs(samples, cores);
+  if (!fitted) return fail(fitted.error());
+  print_report(samples, *fitted, options.verbose);
+  const MachineProfile profile{
+      .machine = describe_machine(),
+      .created = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))),
+      .costs = fitted->costs,
+      .residual = fitted->residual,
+      .measured = {}};
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  fmt::print("{}: measured and fitted in {:.1f} s\n", profile.machine, seconds);
+  if (options.dry_run) return EXIT_SUCCESS;
+  const auto path = options.output.empty() ? profile_path("auto") : options.output;
+  if (!path)
+    return fail({Code::kInvalidArgument,
+                 "neither XDG_CACHE_HOME nor HOME is set: say where with --output", kNoRank});
+  if (const Status written = write_profile(profile, *path); !written) return fail(written.error());
+  fmt::print("written to {}{}\n", *path,
+             options.output.empty() ? "; auto prices with it from now on" : "; set TUTTI_PROFILE");
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace tutti::tune
+
+int main(int argc, char** argv) {
+  tutti::tune::Options options;
+  CLI::App app("Measures what plans cost on this machine, for the library to price with",
+               "tutti-tune");
+  app.add_option("-o,--output", options.output,
+                 "file of the profile; else where the library looks");
+  app.add_flag("-n,--dry-run", options.dry_run, "write nothing");
+  app.add_flag("-v,--verbose", options.verbose, "print every sample");
+  app.add_option("--seconds", options.seconds, "for measuring")
+      ->check(CLI::Range(0.2, 600.0))
+      ->default_val(1.2);
+  if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
+  return tutti::tune::run(options);
+}

@@ -1,0 +1,99 @@
+#include "tutti-validate/bundle.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace tutti::validate {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kTable = "all_reduce.csv";
+
+std::string family_of(const std::string& name) { return name.substr(0, name.find('@')); }
+// Is it a family as the profile `tutti` knows them? Those that read other ranks' memory are not.
+bool is_listed(const perf::Competitor& one) {
+  return one.name != "auto" && family_of(one.name).find(':') == std::string::npos;
+}
+
+// Half of what lies between the quartiles, over the median.
+double spread_of(std::vector<double> times) {
+  std::ranges::sort(times);
+  const double middle = perf::median(times);
+  if (times.size() < 4 || middle <= 0) return 1;
+  return (times[times.size() * 3 / 4] - times[times.size() / 4]) / 2 / middle;
+}
+
+Status write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text;
+  file.close();
+  if (file) return {};
+  return make_error(Code::kSystemError,
+                    fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+}
+
+std::string table_of(const Run& run) {
+  std::string text = "size_bytes,algorithm,time_us,candidate,priced_us\n";
+  for (const perf::ContestSize& size : run.sizes)
+    for (const perf::Competitor& one : size.competitors)
+      if (is_listed(one))
+        text += fmt::format("{},{},{:.4f},{},{:.4f}\n", size.bytes, family_of(one.name),
+                            perf::median(one.times_us), one.name, one.priced_us);
+  return text;
+}
+
+json manifest_of(const Run& run) {
+  json algorithms;
+  for (const perf::ContestSize& size : run.sizes)
+    for (const perf::Competitor& one : size.competitors)
+      if (is_listed(one)) algorithms[family_of(one.name)] = family_of(one.name);
+  json root;
+  root["clusters"]["here"] = {{"name", run.host},
+                              {"nodes", 1},
+                              {"ranks_per_node", run.ranks},
+                              {"cores_per_node", run.cores},
+                              {"intra", {{"kind", "shm"}}}};
+  root["studies"] = json::array({{{"name", "all-reduce on " + run.host + ", forced"},
+                                  {"profile", "tutti"},
+                                  {"leave_out", "nothing"},
+                                  {"tables", json::array({{{"file", kTable},
+                                                           {"cluster", "here"},
+                                                           {"collective", "all_reduce"},
+                                                           {"algorithms", algorithms}}})}}});
+  return root;
+}
+
+}  // namespace
+
+Status write_bundle(const Run& run, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return make_error(Code::kSystemError,
+                      fmt::format("{}: cannot be made: {}", folder, error.message()));
+  TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kTable), table_of(run)));
+  return write_text(folder + "/manifest.json", manifest_of(run).dump(1) + "\n");
+}
+
+void learn(const Run& run, MachineProfile& profile) {
+  std::erase_if(profile.measured,
+                [&](const MeasuredPlan& plan) { return plan.ranks == run.ranks; });
+  for (const perf::ContestSize& size : run.sizes)
+    for (const perf::Competitor& one : size.competitors)
+      if (one.name != "auto")
+        profile.measured.push_back({.ranks = run.ranks,
+                                    .bytes = size.bytes,
+                                    .name = one.name,
+                                    .time_us = perf::median(one.times_us),
+                                    .spread = spread_of(one.times_us)});
+}
+
+}  // namespace tutti::validate

@@ -1,0 +1,175 @@
+// tutti-validate: every algorithm forced on what the program runs on, beside what `auto` takes and
+// what the library thought it would cost. Under any launcher, or with processes of its own.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+
+#include "base/host.hpp"
+#include "common/contest.hpp"
+#include "common/flags.hpp"
+#include "common/launch.hpp"
+#include "tutti-validate/bundle.hpp"
+
+namespace tutti::validate {
+namespace {
+
+struct Options {
+  int procs = 0;  // 0: the launcher's
+  perf::ContestOptions contest{.repetitions = 15, .seconds_a_size = 3, .names = {}};
+  std::string folder;
+  bool learn = false;
+  double most_regret = 1e9;  // percent
+};
+
+struct Verdict {
+  double regret = 0, price_off = 0;
+};
+
+const perf::Competitor& best_of(const perf::ContestSize& size) {
+  return *std::ranges::min_element(size.competitors, {}, [](const perf::Competitor& one) {
+    return one.name == "auto" ? INFINITY : perf::median(one.times_us);
+  });
+}
+
+// Prints a size. Both autos are one.
+Verdict judge(const perf::ContestSize& size) {
+  const perf::Competitor& best = best_of(size);
+  const double auto_us = std::min(perf::median(size.competitors[0].times_us),
+                                  perf::median(size.competitors[1].times_us));
+  const double best_us = std::min(perf::median(best.times_us), auto_us);
+  const double priced_us = size.competitors[0].priced_us;
+  const Verdict verdict{auto_us / best_us - 1, priced_us / auto_us - 1};
+  fmt::print("{:>10} {:>10.4g} {:>10.4g} {:>+6.0f}% {:>+7.1f}%  {:<38} {}\n", size.bytes, auto_us,
+             priced_us, 100 * verdict.price_off, 100 * verdict.regret, size.chosen,
+             verdict.regret <= 0.05 ? "-"
+             : best.name == size.chosen
+                 ? fmt::format("the same, forced ({:.4g} us): noise", best_us)
+                 : fmt::format("{} ({:.4g} us)", best.name, best_us));
+  static_cast<void>(std::fflush(stdout));
+  return verdict;
+}
+
+Status keep(const Options& options, const Run& run) {
+  if (!options.folder.empty()) {
+    TUTTI_TRY(write_bundle(run, options.folder));
+    fmt::print("# bundle in {}: tutti-sim validate {}\n", options.folder, options.folder);
+  }
+  if (!options.learn) return {};
+  const auto path = profile_path("auto");
+  if (!path)
+    return make_error(Code::kInvalidArgument,
+                      "--learn: neither XDG_CACHE_HOME nor HOME is set, so there is no profile");
+  MachineProfile profile{.machine = describe_machine(), .created = "not tuned", .measured = {}};
+  if (Result<MachineProfile> known = read_profile(*path)) profile = *std::move(known);
+  learn(run, profile);
+  TUTTI_TRY(write_profile(profile, *path));
+  fmt::print("# learnt {} medians in {}\n", profile.measured.size(), *path);
+  return {};
+}
+
+int report(const Options& options, const Run& run, const std::vector<Verdict>& verdicts) {
+  double sum = 0, off = 0;
+  for (const Verdict& verdict : verdicts) {
+    sum += verdict.regret;
+    off += std::abs(verdict.price_off);
+  }
+  const auto n = static_cast<double>(verdicts.size());
+  const double mean = 100 * sum / n;
+  const double worst = 100 * std::ranges::max(verdicts, {}, &Verdict::regret).regret;
+  fmt::print(
+      "# {} ranks: regret of auto mean {:.1f}%, worst {:.1f}%; prices off by {:.0f}% on "
+      "average\n",
+      run.ranks, mean, worst, 100 * off / n);
+  if (const Status kept = keep(options, run); !kept) {
+    fmt::print(stderr, "tutti-validate: {}\n", kept.error().message);
+    return EXIT_FAILURE;
+  }
+  if (mean <= options.most_regret) return EXIT_SUCCESS;
+  fmt::print(stderr, "tutti-validate: the mean regret of {:.1f}% is above {}%\n", mean,
+             options.most_regret);
+  return EXIT_FAILURE;
+}
+
+int take_part(perf::Job& job, const Options& options, bool launched) {
+  try {
+    const tuttiUniqueId id = job.share(
+        [launched] { return launched ? Launcher::unique_id().value : UniqueId::create().value; });
+    Communicator comm(UniqueId{id}, job.processes(), job.process());
+    const bool prints = job.process() == 0;
+    Run run{.host = host_name(), .ranks = job.processes(), .cores = machine_cpus(), .sizes = {}};
+    std::vector<Verdict> verdicts;
+    if (prints)
+      fmt::print("# {} on {}, {}\n{:>10} {:>10} {:>10} {:>7} {:>8}  {:<38} {}\n", run.ranks,
+                 run.host, describe_machine(), "bytes", "auto us", "priced us", "off", "regret",
+                 "auto took", "best, where more than 5% better");
+    run.sizes = perf::run_contest(comm, options.contest, [&](const perf::ContestSize& size) {
+      if (prints) verdicts.push_back(judge(size));
+    });
+    comm.finalize();
+    return prints ? report(options, run, verdicts) : EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    if (job.claim_failure(error.what())) fmt::print(stderr, "tutti-validate: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+int run(const Options& options) {
+  const Launcher launcher = Launcher::find();
+  const bool launched = launcher.nranks() > 1;
+  if (!launched && options.procs < 2) {
+    fmt::print(stderr,
+               "tutti-validate: one process alone has nothing to choose; give --procs N, "
+               "or start it under a launcher\n");
+    return 2;
+  }
+  if (launched && options.procs != 0) {
+    fmt::print(stderr,
+               "tutti-validate: --procs and a launcher's {} processes; leave one out "
+               "(TUTTI_LAUNCHER=none looks for none)\n",
+               launcher.nranks());
+    return 2;
+  }
+  perf::LaunchOptions how{.program = "tutti-validate",
+                          .processes = launched ? launcher.nranks() : options.procs};
+  if (launched) how.launched_process = launcher.rank();
+  return perf::launch(how, [&](perf::Job& job) { return take_part(job, options, launched); });
+}
+
+}  // namespace
+}  // namespace tutti::validate
+
+int main(int argc, char** argv) {
+  tutti::validate::Options options;
+  CLI::App app("Holds the library's choice against every algorithm, forced, on this machine",
+               "tutti-validate");
+  app.add_option("--procs", options.procs, "processes to fork; not under a launcher")
+      ->check(CLI::Range(2, 1024));
+  const auto bytes = CLI::AsSizeValue(false);
+  app.add_option("-b,--minbytes", options.contest.min_bytes)->transform(bytes)->default_val(8);
+  app.add_option("-e,--maxbytes", options.contest.max_bytes)
+      ->transform(bytes)
+      ->default_val(16 << 20);
+  app.add_option("-f,--stepfactor", options.contest.factor)
+      ->check(CLI::Range(2, 1024))
+      ->default_val(4);
+  app.add_option("-n,--repetitions", options.contest.repetitions)->check(CLI::Range(4, 1000));
+  app.add_option("--seconds", options.contest.seconds_a_size, "most of a size, but for the least")
+      ->check(CLI::Range(0.001, 3600.0));
+  app.add_flag("--every", options.contest.every_candidate,
+               "every candidate near the cheapest, not the cheapest of each algorithm");
+  app.add_option("-o,--output", options.folder, "folder of a bundle for tutti-sim validate");
+  app.add_flag("--learn", options.learn, "keep the medians in the machine's profile");
+  app.add_option("--most-regret", options.most_regret, "percent, mean: above it the status is 1");
+  if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
+  options.contest.min_bytes = std::max<std::uint64_t>(options.contest.min_bytes, sizeof(float));
+  if (const std::string mistake = tutti::perf::mistake_in(options.contest); !mistake.empty()) {
+    fmt::print(stderr, "tutti-validate: {}\n", mistake);
+    return 2;
+  }
+  return tutti::validate::run(options);
+}
