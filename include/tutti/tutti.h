@@ -50,11 +50,12 @@
  * until the operation is complete. Output arguments are written only on tuttiSuccess, unless said
  * otherwise. A NULL where a pointer is needed gives tuttiInvalidArgument.
  *
- * Complete in this version: version and error texts, unique ids, tuttiCommInitRank,
+ * Complete in this version: version and error texts, unique ids, launchers, tuttiCommInitRank,
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
- * -GetAsyncError, tuttiMemAlloc and tuttiMemFree, tuttiAllReduce, groups of all-reduces and of
- * initializations, and the extensions. The others are declared so that programs compile; each says
- * below that it returns tuttiNotSupported in this version.
+ * -GetAsyncError, -Split, -Shrink, -Revoke, -WindowRegister, -WindowDeregister, tuttiMemAlloc and
+ * tuttiMemFree, tuttiAllReduce, groups of these, and the extensions.
+ * The others are declared so that programs compile; each says below that it returns
+ * tuttiNotSupported in this version.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -272,12 +273,15 @@ TUTTI_API const char* tuttiGetLastError(tuttiComm_t comm);
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 /* Allocates at least `size` bytes in the memory that suits the calling thread's device best: in
- * this version host memory, page-aligned and zero. `size` 0 gives NULL. Free it with tuttiMemFree.
- * Any thread. tuttiSystemError if there is no memory. */
+ * this version host memory, page-aligned and zero, that can become part of a window
+ * (tuttiCommWindowRegister). It is shared memory: a forked child and its parent see each other's
+ * writes; each allocation keeps a file descriptor open. `size` 0 gives NULL. Free it with
+ * tuttiMemFree. Any thread. tuttiSystemError if there is no memory. */
 TUTTI_API tuttiResult_t tuttiMemAlloc(void** ptr, size_t size);
 
 /* Frees what tuttiMemAlloc gave; NULL is allowed. No operation may still use it. Any thread.
- * tuttiInvalidArgument for a pointer that tuttiMemAlloc did not give. */
+ * tuttiInvalidArgument for a pointer that tuttiMemAlloc did not give; tuttiInvalidUsage while the
+ * memory is part of a window, and it stays then. */
 TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
 
 /* ---- Initialization and end ---------------------------------------------------------------- */
@@ -340,19 +344,30 @@ TUTTI_API tuttiResult_t tuttiCommDestroy(tuttiComm_t comm);
  * tuttiRemoteError naming this rank. Never waits for a peer, always returns. NULL is allowed. */
 TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
 
-/* Ends all operations in flight and leaves a communicator on which only management calls are legal.
- * Returns tuttiNotSupported in this version. */
+/* Ends every operation of the communicator on all ranks, as tuttiCommAbort does, but keeps it: what
+ * is left to do is tuttiCommSplit (all ranks), tuttiCommShrink, tuttiCommDestroy and
+ * tuttiCommAbort. Returns when this rank's operations have left. Any thread; never waits for a
+ * peer. */
 TUTTI_API tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int revokeFlags);
 
-/* Divides a communicator: ranks of one color form a new one, ordered by key, then by old rank; with
- * TUTTI_SPLIT_NOCOLOR a rank takes part in the call and gets TUTTI_COMM_NULL. `config` NULL: the
- * parent's. Collective over `comm`. Returns tuttiNotSupported in this version. */
+/* Divides a communicator: ranks of one color (>= 0) form a new one, ordered by key, then by old
+ * rank; with TUTTI_SPLIT_NOCOLOR a rank takes part in the call and gets TUTTI_COMM_NULL. `config`
+ * NULL: the parent's; the new communicator shares nothing with its parent, which stays as it is and
+ * may be destroyed first. Collective over `comm`, blocking, up to the operation timeout for the
+ * agreement and the initialization timeout for joining; legal on a revoked communicator. In a group
+ * *newcomm is a handle at once and the call takes place at the group's end. Errors: those of
+ * tuttiCommInitRank; a rank that dies or does not come poisons the parent. */
 TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm,
                                        tuttiConfig_t* config);
 
-/* Makes a communicator of the ranks that are not in excludeRanksList; they keep their order and
- * close the gaps. Collective over those ranks; with TUTTI_SHRINK_ABORT also legal on a poisoned
- * communicator. Returns tuttiNotSupported in this version. */
+/* Makes a communicator of the ranks that are neither in excludeRanksList nor dead; they keep their
+ * order and close the gaps. Collective over those ranks, with the same list on all of them; dead
+ * ranks need not be listed. Flags: TUTTI_SHRINK_DEFAULT on a healthy or revoked communicator;
+ * TUTTI_SHRINK_ABORT revokes first and is legal on a poisoned one too. A rank that lives, is not
+ * excluded and does not come is tuttiTimeout after the operation timeout, by name; lists that
+ * differ are tuttiInvalidUsage on all. If a rank dies while the new communicator is being joined,
+ * the call fails on all, and they may shrink again. `config`, *newcomm and groups as for
+ * tuttiCommSplit. */
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int* excludeRanksList,
                                         int excludeRanksCount, tuttiComm_t* newcomm,
                                         tuttiConfig_t* config, int shrinkFlags);
@@ -381,12 +396,25 @@ TUTTI_API tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void* buff, si
 /* Returns tuttiNotSupported in this version. */
 TUTTI_API tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void* handle);
 
-/* Registers [buff, buff+size) on all ranks together (collective), so that peers may read and write
- * it; buff is aligned to TUTTI_WIN_REQUIRED_ALIGNMENT. Returns tuttiNotSupported in this version.
- */
+/* Registers [buff, buff+size) on all ranks together (collective: all ranks, in the same order;
+ * blocks until all have come or the operation timeout is over). `buff` lies in memory of one
+ * tuttiMemAlloc and is aligned to TUTTI_WIN_REQUIRED_ALIGNMENT; sizes may differ between ranks.
+ * Ranks in other processes of the host then read the memory where it lies.
+ *
+ * With TUTTI_WIN_COLL_SYMMETRIC the program promises: where one rank's call has its input and its
+ * output in such windows, so has every other rank's. A call that breaks the promise ends on all
+ * ranks with tuttiInvalidUsage. With TUTTI_WIN_DEFAULT collectives do not look at the window.
+ *
+ * Errors, on all ranks alike, after which the communicator goes on as before:
+ * tuttiInvalidArgument where the memory is not such memory, tuttiInvalidUsage on the other ranks or
+ * where the flags differ. A rank that dies or does not come poisons the communicator. In a group
+ * the registration takes place at its end; *win is written at once. One thread that drives several
+ * ranks must use a group. */
 TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
                                                 tuttiWindow_t* win, int winFlags);
-/* Collective. Returns tuttiNotSupported in this version. */
+/* Ends the window for this rank alone; every rank does so when no operation in it is under way.
+ * Peers that have not done so yet keep the memory. tuttiInvalidArgument if `comm` has no such
+ * window. tuttiCommDestroy does it for all windows that are left. */
 TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t win);
 
 /* ---- User-made reduction operations ---------------------------------------------------------- */
@@ -509,8 +537,10 @@ TUTTI_API tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* simInfo);
 
 /* Makes every later operation on `comm` use the algorithm of that name ("ring", "tree", "one_shot",
  * ...: `tutti-info` and `tutti-plan list` print them); NULL or "auto" gives the choice back to the
- * library. It shapes communication: call it on all ranks between the same two operations; ranks
- * that differ get tuttiInvalidUsage at the next operation. Local, never blocks, not in a group.
+ * library. A name may also say how: ALGORITHM[@PROTOCOL[:replicas=N][:slots=N][:slot=BYTES]], as
+ * "ring@slots:replicas=2:slot=64K" or "auto@flagged"; what it leaves out is chosen by price. It
+ * shapes communication: call it on all ranks between the same two operations; ranks that differ get
+ * tuttiInvalidUsage at the next operation. Local, never blocks, not in a group.
  * tuttiInvalidArgument for an unknown name. An operation that the algorithm does not cover returns
  * tuttiNotSupported. */
 TUTTI_API tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, const char* name);
@@ -550,6 +580,60 @@ typedef struct tuttiCommInfo_v100 {
 /* Fills in `info`. Local, never blocks; the thread that uses the communicator.
  * tuttiInvalidArgument for an info that did not start from TUTTI_COMM_INFO_INITIALIZER. */
 TUTTI_API tuttiResult_t tuttiCommInfo(const tuttiComm_t comm, tuttiCommInfo_t* info);
+
+/* ---- Launchers ----------------------------------------------------------------------------------
+ * Open MPI's mpirun, MPICH's mpiexec (Hydra), Slurm's srun, torchrun, or plain ssh: which one has
+ * started this process and where it stands among the others, so that a program needs neither flags
+ * nor MPI to find its rank:
+ *
+ *   tuttiLauncher_t job = TUTTI_LAUNCHER_INITIALIZER;
+ *   tuttiUniqueId id;
+ *   tuttiGetLauncher(&job);
+ *   tuttiGetLauncherUniqueId(&id);                             // in every process
+ *   tuttiCommInitRank(&comm, job.nRanks, id, job.rank);
+ */
+
+/* What tuttiGetLauncher fills in. Start from TUTTI_LAUNCHER_INITIALIZER; later versions add fields
+ * at the end. Texts end with a zero byte. */
+typedef struct tuttiLauncher_v100 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int rank;       /* of this process, 0 <= rank < nRanks                                    */
+  int nRanks;     /* processes that the launcher started together; 1 without a launcher      */
+  int localRank;  /* among those of this host; -1: the launcher does not say                 */
+  int localRanks; /* those of this host; -1: the launcher does not say                       */
+  char name[32];  /* "openmpi", "hydra", "srun", "pmi", "pmix", "torchrun", "torch",
+                     "environment" (TUTTI_RANK and TUTTI_RANKS), or "none"                    */
+  char store[32]; /* how the id travels: "PMI", "PMIx", "address" (TUTTI_ROOT or MASTER_ADDR,
+                     and TUTTI_SECRET_FILE), or "none" for one process                        */
+} tuttiLauncher_t;
+
+#define TUTTI_LAUNCHER_MAGIC 0x6c61756eu
+#define TUTTI_LAUNCHER_INITIALIZER                                                            \
+  {                                                                                           \
+    sizeof(tuttiLauncher_t), TUTTI_LAUNCHER_MAGIC, TUTTI_VERSION_CODE, 0, 0, 0, 0, {0}, { 0 } \
+  }
+
+/* Finds the launcher by what it left in the environment, the innermost where they are nested.
+ * TUTTI_RANK and TUTTI_RANKS win over it; TUTTI_LAUNCHER=none finds none. Never waits for another
+ * process; where only the launcher's server on this host knows the numbers it is asked, within the
+ * initialization timeout. The answer is kept for the life of the process. Any thread.
+ * tuttiInvalidArgument for a launcher that did not start from TUTTI_LAUNCHER_INITIALIZER and for
+ * variables that contradict each other. */
+TUTTI_API tuttiResult_t tuttiGetLauncher(tuttiLauncher_t* launcher);
+
+/* One id for all processes of the launcher, as tuttiGetUniqueId made by rank 0. It comes through
+ * the launcher's key-value store; where there is none, every process makes it from an address
+ * (TUTTI_ROOT, or torchrun's) and the secret in TUTTI_SECRET_FILE. Collective: every process calls
+ * it, once in its life; returns when all have, or with an error after the initialization timeout
+ * (TUTTI_INIT_TIMEOUT_S). For further communicators make ids with tuttiGetUniqueId and send them
+ * over the first. A program that uses MPI too calls MPI_Init first; where the launcher speaks PMI,
+ * MPI owns its connection, this call returns tuttiInvalidUsage, and MPI_Bcast can carry the id.
+ * Errors: tuttiInvalidArgument (address or secret file), tuttiInvalidUsage (called before; MPI runs
+ * in this process), tuttiNotSupported (libpmix is missing), tuttiTimeout, tuttiRemoteError (rank 0
+ * could not make the id), tuttiSystemError. */
+TUTTI_API tuttiResult_t tuttiGetLauncherUniqueId(tuttiUniqueId* uniqueId);
 
 #ifdef __cplusplus
 } /* extern "C" */

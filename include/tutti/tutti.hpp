@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/explain.h"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -139,6 +140,25 @@ struct UniqueId {
   }
 };
 
+// The launcher that started this process, and this process's place in it. Without one: rank 0 of 1.
+struct Launcher {
+  tuttiLauncher_t value = TUTTI_LAUNCHER_INITIALIZER;
+
+  [[nodiscard]] static Launcher find() {
+    Launcher launcher;
+    check(tuttiGetLauncher(&launcher.value));
+    return launcher;
+  }
+  [[nodiscard]] int rank() const { return value.rank; }
+  [[nodiscard]] int nranks() const { return value.nRanks; }
+  // Collective, once in a process's life.
+  [[nodiscard]] static UniqueId unique_id() {
+    UniqueId id;
+    check(tuttiGetLauncherUniqueId(&id.value));
+    return id;
+  }
+};
+
 // A group: calls made while it is open are held back and run together by end(). It is how one
 // thread drives several ranks. Belongs to the thread that opened it. A Communicator that is made in
 // a group is usable after end(); it may be moved before. If end() throws, those that were made in
@@ -174,6 +194,12 @@ class Communicator {
   }
   // Takes ownership of a handle; NULL is an empty communicator.
   explicit Communicator(tuttiComm_t comm) noexcept : comm_(comm) {}
+
+  // The communicator of all processes that the launcher started; for the first one of a process.
+  [[nodiscard]] static Communicator from_launcher() {
+    const Launcher launcher = Launcher::find();
+    return Communicator(Launcher::unique_id(), launcher.nranks(), launcher.rank());
+  }
 
   // All ranks of a new communicator in this process, in rank order.
   [[nodiscard]] static std::vector<Communicator> init_all(int nranks) {
@@ -235,6 +261,14 @@ class Communicator {
     tuttiCommInfo_t value = TUTTI_COMM_INFO_INITIALIZER;
     check(tuttiCommInfo(comm_, &value), comm_);
     return value;
+  }
+
+  // Every way to run an all-reduce of so many elements, and why the library takes the one it does.
+  [[nodiscard]] std::string explain(std::size_t count, tuttiDataType_t type,
+                                    bool in_windows = false) const {
+    const char* text = nullptr;
+    check(tuttiExplain(comm_, count, type, in_windows ? 1 : 0, &text), comm_);
+    return text;
   }
 
   // nullptr or "auto": the library chooses. Call it on all ranks alike.

@@ -1,15 +1,13 @@
 // The C boundary: checks arguments, turns errors into codes and texts, throws nothing.
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <tutti/tutti.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <map>
-#include <mutex>
 
+#include "runtime/api_config.hpp"
 #include "runtime/control/handshake.hpp"
+#include "runtime/control/interfaces.hpp"
 #include "runtime/group.hpp"
 #include "runtime/handle.hpp"
 
@@ -31,70 +29,6 @@ int value_of(const Enum& caller_s) {
   return value;
 }
 
-tl::unexpected<Error> bad_argument(const char* function, std::string_view what) {
-  return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
-}
-
-// Fields that have no effect on host communicators are checked too: a program that is wrong should
-// hear of it before it runs on a device.
-Status check_ranges(const tuttiConfig_t& config, const char* function) {
-  struct Field {
-    const char* name;
-    int value, least, most;
-  };
-  const Field fields[] = {
-      {"blocking", config.blocking, 0, 1},
-      {"cgaClusterSize", config.cgaClusterSize, 0, 8},
-      {"minCTAs", config.minCTAs, 1, INT_MAX},
-      {"maxCTAs", config.maxCTAs, 1, INT_MAX},
-      {"splitShare", config.splitShare, 0, 1},
-      {"trafficClass", config.trafficClass, 0, INT_MAX},
-      {"collnetEnable", config.collnetEnable, 0, 1},
-      {"CTAPolicy", config.CTAPolicy, 0, TUTTI_CTA_POLICY_EFFICIENCY | TUTTI_CTA_POLICY_ZERO},
-      {"shrinkShare", config.shrinkShare, 0, 1},
-      {"nvlsCTAs", config.nvlsCTAs, 1, INT_MAX},
-      {"nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, INT_MAX},
-      {"nvlinkCentricSched", config.nvlinkCentricSched, 0, 1},
-      {"opTimeoutMs", config.opTimeoutMs, 1, INT_MAX},
-      {"initTimeoutMs", config.initTimeoutMs, 1, INT_MAX},
-  };
-  for (const auto& [name, value, least, most] : fields) {
-    if (value == TUTTI_CONFIG_UNDEF_INT || (value >= least && value <= most)) continue;
-    return bad_argument(function,
-                        fmt::format("{} is {}; use {}", name, value,
-                                    most == INT_MAX ? fmt::format(">= {}", least)
-                                                    : fmt::format("{} to {}", least, most)));
-  }
-  if (config.minCTAs != TUTTI_CONFIG_UNDEF_INT && config.maxCTAs != TUTTI_CONFIG_UNDEF_INT &&
-      config.minCTAs > config.maxCTAs)
-    return bad_argument(function,
-                        fmt::format("minCTAs is {} and maxCTAs {}; use minCTAs <= maxCTAs",
-                                    config.minCTAs, config.maxCTAs));
-  return {};
-}
-
-Result<CommunicatorOptions> make_options(const tuttiConfig_t* config, const char* function) {
-  CommunicatorOptions options;
-  const Result<Config>& environment = process_config();
-  if (!environment) return tl::unexpected(environment.error());
-  options.config = *environment;
-  if (config == nullptr) return options;
-  if (config->size != sizeof(tuttiConfig_t) || config->magic != TUTTI_CONFIG_MAGIC)
-    return bad_argument(function, "start the configuration from TUTTI_CONFIG_INITIALIZER");
-  TUTTI_TRY(check_ranges(*config, function));
-  if (config->blocking == 0)
-    return make_error(
-        Code::kNotSupported,
-        fmt::format("{}: communicators that do not block are not in this version", function));
-  const auto milliseconds = [](int value, std::int64_t& field) {
-    if (value != TUTTI_CONFIG_UNDEF_INT) field = std::int64_t{value} * 1'000'000;
-  };
-  milliseconds(config->opTimeoutMs, options.config.op_timeout_ns);
-  milliseconds(config->initTimeoutMs, options.config.init_timeout_ns);
-  if (config->algorithm != nullptr) options.config.algo = config->algorithm;
-  return options;
-}
-
 // Initializes now, or when the thread's group ends; *comm is written now in either case.
 Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
                              const tuttiConfig_t* config, const char* function) {
@@ -106,15 +40,16 @@ Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& 
   if (ranks < 1 || rank < 0 || rank >= ranks)
     return bad_argument(
         function, fmt::format("rank {} of {} ranks; a rank is 0 <= rank < nranks", rank, ranks));
-  TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(config, function));
-  TUTTI_TRY(forced_algorithm(options.config.algo));
+  const Result<Config>& environment = process_config();
+  if (!environment) return tl::unexpected(environment.error());
+  TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(*environment, config, function));
+  TUTTI_TRY(parse_forced(options.config.algo));
   UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
-  const Group::Init create = [=](tuttiComm& handle, std::stop_token cancel) -> Status {
-    CommunicatorOptions own = options;
-    own.cancel = std::move(cancel);
-    TUTTI_TRY_ASSIGN(handle.communicator, Communicator::create(unique, rank, ranks, own));
-    return {};
+  const Group::Init create = [=](tuttiComm& handle, const std::stop_token& cancel) -> Status {
+    return start_handle(handle, options, cancel, [&](const CommunicatorOptions& all) {
+      return Communicator::create(unique, rank, ranks, all);
+    });
   };
   Group& group = Group::current();
   OwnedHandle handle = make_handle();
@@ -126,32 +61,6 @@ Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& 
   *comm = handle.get().comm;
   return handle.release();
 }
-
-// Memory given out by tuttiMemAlloc, so that tuttiMemFree knows it and its length.
-class Allocations {
- public:
-  static Allocations& of_process() {
-    static Allocations allocations;
-    return allocations;
-  }
-  void add(void* memory, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    bytes_.emplace(memory, bytes);
-  }
-  // The length of what is forgotten; 0 if it was never given out.
-  std::size_t remove(void* memory) {
-    const std::lock_guard lock(mutex_);
-    const auto found = bytes_.find(memory);
-    if (found == bytes_.end()) return 0;
-    const std::size_t bytes = found->second;
-    bytes_.erase(found);
-    return bytes;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<void*, std::size_t> bytes_;  // guarded by mutex_
-};
 
 Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int type, int op,
                   tuttiComm_t comm, tuttiStream_t stream) {
@@ -215,30 +124,6 @@ const char* tuttiGetErrorString(tuttiResult_t result) {
 
 const char* tuttiGetLastError(tuttiComm_t comm) { return last_text(comm); }
 
-tuttiResult_t tuttiMemAlloc(void** ptr, size_t size) {
-  return guarded("tuttiMemAlloc", nullptr, [&]() -> Status {
-    if (ptr == nullptr) return bad_argument("tuttiMemAlloc", "ptr is NULL");
-    *ptr = nullptr;
-    if (size == 0) return {};
-    void* const memory =
-        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-      return errno_error(fmt::format("tuttiMemAlloc: {} bytes", size), errno);
-    Allocations::of_process().add(memory, size);
-    *ptr = memory;
-    return {};
-  });
-}
-
-tuttiResult_t tuttiMemFree(void* ptr) {
-  return guarded("tuttiMemFree", nullptr, [&]() -> Status {
-    if (ptr == nullptr) return {};
-    const std::size_t bytes = Allocations::of_process().remove(ptr);
-    if (bytes == 0) return bad_argument("tuttiMemFree", "ptr is not from tuttiMemAlloc");
-    ::munmap(ptr, bytes);
-    return {};
-  });
-}
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* uniqueId) {
   return guarded("tuttiGetUniqueId", nullptr, [&]() -> Status {
     if (uniqueId == nullptr) return bad_argument("tuttiGetUniqueId", "uniqueId is NULL");
@@ -285,7 +170,9 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
           Code::kNotSupported,
           fmt::format("{}: devices are not in this version; pass a NULL devlist", kName));
     std::fill_n(comm, ndev, nullptr);
-    TUTTI_TRY_ASSIGN(const UniqueId id, create_unique_id());
+    // All ranks are in this process: nobody comes over the network.
+    TUTTI_TRY_ASSIGN(const UniqueId id,
+                     create_unique_id({.interfaces = control::loopback_choice()}));
     tuttiUniqueId plain;
     std::memcpy(plain.internal, id.bytes.data(), id.bytes.size());
     Group& group = Group::current();
@@ -322,11 +209,12 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
   HandleRef handle;
   const tuttiResult_t result = guarded("tuttiCommAbort", comm, [&]() -> Status {
     TUTTI_TRY_ASSIGN(handle, check_handle(comm, "tuttiCommAbort"));
-    if (handle.comm->communicator) handle.comm->communicator->abort();
+    abort_handle(*handle.comm);
     return {};
   });
-  if (result == tuttiSuccess) retire(handle);
-  return result;
+  if (handle.comm == nullptr) return result;
+  retire(handle);  // also where there was no memory to say why it ended
+  return tuttiSuccess;
 }
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {

@@ -20,32 +20,12 @@ tuttiResult_t not_supported(const char* function, const tuttiComm* comm = nullpt
 
 extern "C" {
 
-tuttiResult_t tuttiCommRevoke(tuttiComm_t comm, int) {
-  return not_supported("tuttiCommRevoke", comm);
-}
-
-tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int, int, tuttiComm_t*, tuttiConfig_t*) {
-  return not_supported("tuttiCommSplit", comm);
-}
-
-tuttiResult_t tuttiCommShrink(tuttiComm_t comm, int*, int, tuttiComm_t*, tuttiConfig_t*, int) {
-  return not_supported("tuttiCommShrink", comm);
-}
-
 tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void*, size_t, void**) {
   return not_supported("tuttiCommRegister", comm);
 }
 
 tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void*) {
   return not_supported("tuttiCommDeregister", comm);
-}
-
-tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void*, size_t, tuttiWindow_t*, int) {
-  return not_supported("tuttiCommWindowRegister", comm);
-}
-
-tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t) {
-  return not_supported("tuttiCommWindowDeregister", comm);
 }
 
 tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, void*, tuttiDataType_t,

@@ -1,89 +1,85 @@
 // Choice: which algorithm, protocol, replication and slot size runs a call, by price.
 //
-// Rank 0 counts the schedules and measures nothing; its Settings reach all ranks at start, so that
-// everything that shapes communication is equal on all ranks by construction. No size threshold
-// stands here: the cheapest candidate wins.
+// No size threshold stands here: the cheapest candidate wins. Rank 0 alone prices, and its table
+// reaches all ranks (choice_table.hpp).
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/config.hpp"
 #include "model/price.hpp"
+#include "runtime/forced.hpp"
 #include "runtime/peer_memory.hpp"
 #include "runtime/plan.hpp"
+#include "runtime/settings.hpp"
 
 namespace tutti {
 
+// What is tried for every algorithm: a protocol and its shape.
+struct PlanShape {
+  Protocol protocol;
+  std::uint32_t replicas;
+  std::uint32_t slots;
+  std::uint64_t slot_bytes;
+};
+[[nodiscard]] std::span<const PlanShape> plan_shapes();
+inline constexpr std::size_t kMostPlanShapes = 15;
+
+// Every family and every direct form, by the number under which tables know them.
+[[nodiscard]] std::span<const Algorithm* const> listed_algorithms();
 inline constexpr std::size_t kMaxAlgorithms = 16;
 
-// Which access to its peers' memory a rank has, and what stands in the way of a better one.
-struct AccessView {
-  PeerAccess access = PeerAccess::kNone;
-  Rank refused = kNoRank;  // the first peer whose memory it may not read
-  std::int32_t error = 0;  // why, as errno; 0: TUTTI_CMA=off
-  Rank rank = kNoRank;     // whose view this is
-};
-
-// What rank 0 decides for all. Plain bytes: exchanged as they are between equal builds.
-struct Settings {
-  std::uint64_t layout = sizeof(Settings);  // of this struct, and a guard against other builds
-  std::uint64_t arena_bytes = 0;
-  std::uint64_t slot_bytes = 0;  // forced; 0: by price
-  std::uint32_t slots = 0;       // forced; 0: by price
-  std::uint32_t replicas = 0;    // forced; 0: by price
-  std::uint32_t min_slices = 0;  // forced; 0: as few as fit
-  std::int32_t cores = 1;
-  std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
-  ProtocolChoice protocol = ProtocolChoice::kAuto;
-  HostCosts flagged, slotted, attached, mapped;
-  AccessView direct;  // each rank's own, then the least of all
-  // Of all_algorithms(), then direct_algorithms(); ranks == 0: does not cover the job.
-  std::array<ScheduleCounts, kMaxAlgorithms> counts{};
-};
-
-// Rank 0's settings. Errors: kInvalidArgument for an unknown TUTTI_ALGO, naming the known ones.
-[[nodiscard]] Result<Settings> make_settings(const Config& config, std::int32_t ranks,
-                                             std::int32_t cores);
-// A rank's own forced settings, without counts: to be compared with rank 0's.
-[[nodiscard]] Result<Settings> forced_settings(const Config& config);
-// The variable in which two ranks' forced settings differ; empty if they agree.
-[[nodiscard]] std::string first_difference(const Settings& a, const Settings& b);
-// Checks what came from a peer: a bad value is refused, never used.
-[[nodiscard]] Status check_settings(const Settings& settings);
-
-// The algorithm that a user names; null for "" and "auto". kInvalidArgument says which there are.
-[[nodiscard]] Result<const Algorithm*> forced_algorithm(std::string_view name);
-
+// One way to run an algorithm: what a plan is compiled from.
 struct Candidate {
   const Algorithm* algorithm = nullptr;
+  std::size_t shape = 0;  // of plan_shapes(), before the user's forced settings
   PlanOptions options;
-  std::uint64_t message_bytes = 0;  // as the plan will lay it out
-  ScheduleCounts counts;
-  double price_ns = 0;
+  std::uint64_t message_bytes = 0;  // of one message
 };
+// Applies what is forced to a shape. kInvalidArgument where memory cannot be laid out for it.
+[[nodiscard]] Result<Candidate> make_candidate(const Settings& settings, const Forced& forced,
+                                               const Algorithm& algorithm, std::int32_t ranks,
+                                               std::size_t shape);
 
-// What is tried: an algorithm with the counts of its schedule.
+// An algorithm with the counts of its schedule, and all the ways to run it that what is forced
+// leaves.
 struct Contender {
   const Algorithm* algorithm = nullptr;
+  const Algorithm* named = nullptr;  // the same before it was given the job's groups
   ScheduleCounts counts;
+  std::vector<Candidate> candidates;
+  std::string why_none;  // where there are none
 };
-// `forced` alone, or, if it is null, every family that covers the job, as rank 0 counted it; direct
-// forms only where all ranks can read each other's memory. Pure, so equal on all ranks.
-// kNotSupported if `forced` does not cover the job, or needs memory that is out of reach.
+// A hierarchy whose name says no groups takes those of the settings; others stay what they are.
+[[nodiscard]] const Algorithm& with_groups(const Settings& settings, const Algorithm& algorithm,
+                                           std::int32_t ranks);
+// The forced algorithm alone, or every listed one that covers the job; direct forms as well,
+// whatever the access. kNotSupported if the forced one does not cover the job.
 [[nodiscard]] Result<std::vector<Contender>> contenders(const Settings& settings,
-                                                        std::int32_t ranks,
-                                                        const Algorithm* forced);
+                                                        const Forced& forced, std::int32_t ranks);
 
-// All candidates for an all-reduce of `bytes`, cheapest first; ties by order of the contenders.
-// Pure.
-[[nodiscard]] std::vector<Candidate> rank_candidates(const Settings& settings,
-                                                     std::span<const Contender> contenders,
-                                                     std::uint64_t bytes);
+struct Priced {
+  const Contender* contender = nullptr;
+  const Candidate* candidate = nullptr;
+  std::uint32_t slices = 1;
+  PlanCost cost;
+};
+// Does a schedule read other ranks' memory?
+[[nodiscard]] bool reads_peers(const ScheduleCounts& counts);
+// Appends one contender's candidates at a size, as they stand. kNotSupported where `to` is empty
+// still, with the reason.
+[[nodiscard]] Status price_contender(const Settings& settings, const Contender& contender,
+                                     std::uint64_t bytes, PeerAccess access,
+                                     std::vector<Priced>& to);
+// All candidates for an all-reduce of `bytes` by ranks that can read each other's memory by
+// `access`, cheapest first, ties in the contenders' order; the contenders outlive them. Pure.
+// kNotSupported where there is none, with the first reason.
+[[nodiscard]] Result<std::vector<Priced>> price_candidates(const Settings& settings,
+                                                           std::span<const Contender> contenders,
+                                                           std::uint64_t bytes, PeerAccess access);
 
 }  // namespace tutti

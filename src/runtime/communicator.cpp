@@ -1,12 +1,14 @@
 #include "runtime/communicator.hpp"
 
 #include <fmt/format.h>
+#include <tutti/tutti.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/host.hpp"
+#include "kernels/reduce_copy.hpp"
 #include "runtime/control/control_fd.hpp"
 #include "runtime/faults.hpp"
 #include "transports/shm/shm_transport.hpp"
@@ -44,6 +46,21 @@ void warn_of_unknown_variables(const Log& log) {
   });
 }
 
+// Once a process: which library this is, and how the environment sets it.
+void introduce_library(const Log& log, const Config& config) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    TUTTI_LOG(log, LogLevel::kVersion, "Tutti {}.{}.{}, NCCL API {}, kernels {}", TUTTI_MAJOR,
+              TUTTI_MINOR, TUTTI_PATCH, TUTTI_NCCL_VERSION_CODE, kernel_isa());
+    const Config defaults;
+    for (const ConfigVariable& variable : config_table()) {
+      const std::string value = value_text(config, variable);
+      if (value == value_text(defaults, variable)) continue;
+      TUTTI_LOG(log, LogLevel::kInfo, "{}={}", variable.name, value);
+    }
+  });
+}
+
 // Once a process: every rank of it would say the same.
 void warn_of_log_file(const Log& log, const Error& error) {
   static std::once_flag once;
@@ -51,6 +68,33 @@ void warn_of_log_file(const Log& log, const Error& error) {
     TUTTI_LOG(log, LogLevel::kError, "{}; logging to stderr, see TUTTI_DEBUG_FILE", error.message);
   });
 }
+
+// Sets a value for the time of a scope.
+template <typename T>
+class Meanwhile {
+ public:
+  Meanwhile(std::atomic<T>& variable, T value)
+      : variable_(variable), before_(variable.exchange(value, std::memory_order_relaxed)) {}
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+  ~Meanwhile() { variable_.store(before_, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<T>& variable_;
+  const T before_;
+};
+
+// Tells the board of a gathering, for the time of a scope.
+class Gathered {
+ public:
+  Gathered(Board& board, Gathering gathering) : board_(board) { board_.gather(gathering); }
+  Gathered(const Gathered&) = delete;
+  Gathered& operator=(const Gathered&) = delete;
+  ~Gathered() { board_.gather(Gathering::kNone); }
+
+ private:
+  Board& board_;
+};
 
 }  // namespace
 
@@ -73,18 +117,52 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, R
     return make_error(Code::kInvalidArgument,
                       fmt::format("rank {} of {}: a rank is 0 <= rank < nranks", rank, ranks));
   std::unique_ptr<Communicator> communicator(new Communicator(rank, ranks, options));
-  warn_of_unknown_variables(communicator->log_);
-  TUTTI_TRY(communicator->join(id, options.cancel));
-  return communicator;
+  const Meet meet = [&, own = communicator.get()](Deadline deadline) {
+    return ControlPlane::join(id, rank, ranks,
+                              {.deadline = deadline,
+                               .host_id_text = own->config_.host_id,
+                               .interfaces = own->config_.interfaces,
+                               .log = own->log_,
+                               .cancel = options.cancel});
+  };
+  return settle(std::move(communicator), meet, options.cancel);
 }
 
-Status Communicator::join(const UniqueId& id, const std::stop_token& cancel) {
+Result<std::unique_ptr<Communicator>> Communicator::create(std::unique_ptr<ControlPlane> control,
+                                                           const CommunicatorOptions& options) {
+  const auto ranks = static_cast<std::int32_t>(control->peers().size());
+  std::unique_ptr<Communicator> communicator(new Communicator(control->rank(), ranks, options));
+  const Meet met = [&](Deadline) { return std::move(control); };
+  return settle(std::move(communicator), met, options.cancel);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::settle(
+    std::unique_ptr<Communicator> communicator, const Meet& meet, const std::stop_token& cancel) {
+  introduce_library(communicator->log_, communicator->config_);
+  warn_of_unknown_variables(communicator->log_);
+  const Status joined = communicator->join(meet, cancel);
+  if (joined) return communicator;
+  // What the machine refuses this rank alone must not keep the others waiting.
+  if (joined.error().code == Code::kSystemError && communicator->control_)
+    communicator->control_->call_off();
+  const auto& board = communicator->board_;
+  // The same of an abort: who has this board hears of it from there.
+  if (board && cancel.stop_requested())
+    board->poison({.code = Code::kRemoteError,
+                   .culprit = communicator->rank_,
+                   .reporter = communicator->rank_,
+                   .kind = Poison::Kind::kAbort});
+  // Where a call was cut short by poison, the poison says why.
+  if (board && board->poisoned())
+    return tl::unexpected(communicator->error().value_or(joined.error()));
+  return tl::unexpected(joined.error());
+}
+
+Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   const Deadline deadline = Deadline::in_ns(config_.init_timeout_ns);
-  TUTTI_TRY_ASSIGN(
-      control_,
-      ControlPlane::join(
-          id, rank_, ranks_,
-          {.deadline = deadline, .host_id_text = config_.host_id, .log = log_, .cancel = cancel}));
+  // Only rank 0 prices, while the others come.
+  const Result<Settings> settings = decide();
+  TUTTI_TRY_ASSIGN(control_, meet(deadline));
   const std::stop_callback cancelled(cancel, [this] { control_->interrupt(); });
   peers_ = control_->peers();
   const std::uint64_t host = peers_[static_cast<std::size_t>(rank_)].host_id;
@@ -102,73 +180,28 @@ Status Communicator::join(const UniqueId& id, const std::stop_token& cancel) {
                           peer.rank);
     TUTTI_TRY(transport_->listen());
   }
-  TUTTI_TRY_ASSIGN(board_, Board::open(*control_, deadline));
+  TUTTI_TRY_ASSIGN(
+      board_, Board::open(*control_, deadline, {.flight_dir = config_.flight_dir, .log = log_}));
   board_->set_state(RankState::kAlive);
   dead_ = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(ranks_));
-  // Acquire pairs with the release in abort().
-  control_->end_calls_when(
-      [this] { return aborted_.load(std::memory_order_acquire) || board_->poisoned(); });
+  control_->end_calls_when([this] { return calls_are_over(); });
   if (ranks_ > 1)
     control_->watch_peers([this](Rank dead) {
       // Release pairs with the acquire in Operation::hopeless.
       dead_[static_cast<std::size_t>(dead)].store(true, std::memory_order_release);
       const RankState state = board_->state(dead);
       if (state == RankState::kLeaving || state == RankState::kLeft) return;
-      board_->poison({.code = Code::kRemoteError,
-                      .culprit = dead,
-                      .reporter = rank_,
-                      .kind = Poison::Kind::kDeath});
+      board_->poison(death_of(dead));
     });
   if (ranks_ > 1 && !control_->has_pidfd())
     TUTTI_LOG(log_, LogLevel::kWarn, "deaths are noticed late: {}", control_->note());
+  if (!settings) return tl::unexpected(settings.error());
+  settings_ = *settings;
   TUTTI_TRY(agree_on_settings(deadline));
-  wait_policy_ = make_wait_policy(config_, host_ranks_, usable_cpus());
+  wait_policy_ = make_wait_policy(config_, host_ranks_, host_cores_);
   nt_bytes_ = make_nt_bytes(config_, host_ranks_);
   TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,
-            host_ranks_, settings_.cores, wait_policy_.spins);
-  return {};
-}
-
-Status Communicator::agree_on_settings(Deadline deadline) {
-  // Only rank 0 counts schedules; the others' counts travel as zeros.
-  if (rank_ == 0) {
-    TUTTI_TRY_ASSIGN(settings_, make_settings(config_, ranks_, usable_cpus()));
-  } else {
-    TUTTI_TRY_ASSIGN(settings_, forced_settings(config_));
-  }
-  if (ranks_ == 1) return force_algorithm(nullptr);
-  // Before the exchange, so that ranks of one process find each other's after it.
-  lent_ = LentMemory(control_->session(), rank_, board_->call_record(rank_));
-  settings_.direct = look_at_peers();
-  // Also the barrier after which every rank can be connected to.
-  const std::span own(reinterpret_cast<const std::byte*>(&settings_), sizeof settings_);
-  TUTTI_TRY_ASSIGN(const std::vector<std::byte> all, control_->allgather(own, deadline));
-  TUTTI_TRY(compare_settings(all));
-  std::memcpy(&settings_, all.data(), sizeof settings_);
-  for (std::int32_t rank = 1; rank < ranks_; ++rank) {
-    Settings other;
-    std::memcpy(&other, all.data() + static_cast<std::size_t>(rank) * sizeof other, sizeof other);
-    if (other.direct.access < settings_.direct.access) settings_.direct = other.direct;
-  }
-  TUTTI_TRY(check_settings(settings_));
-  return force_algorithm(nullptr);
-}
-
-// All ranks compare the same bytes, so all find the same difference.
-Status Communicator::compare_settings(std::span<const std::byte> all) const {
-  Settings first;
-  std::memcpy(&first, all.data(), sizeof first);
-  for (std::int32_t rank = 1; rank < ranks_; ++rank) {
-    Settings other;
-    std::memcpy(&other, all.data() + static_cast<std::size_t>(rank) * sizeof other, sizeof other);
-    if (const std::string difference = first_difference(first, other); !difference.empty())
-      return make_error(Code::kInvalidUsage,
-                        fmt::format("{} differs: {} ({}) and {} do not agree; set it alike on all "
-                                    "ranks",
-                                    difference, describe_rank(peers_, 0), "rank 0 decides",
-                                    describe_rank(peers_, rank)),
-                        rank);
-  }
+            host_ranks_, host_cores_, wait_policy_.spins);
   return {};
 }
 
@@ -192,7 +225,7 @@ AccessView Communicator::look_at_peers() {
 Result<PeerMemory> Communicator::memory_of(Rank peer) {
   const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
   if (info.process_token != peers_[static_cast<std::size_t>(rank_)].process_token)
-    return PeerMemory(info, board_->call_record(peer));
+    return PeerMemory(info, board_->call_record(peer), &windows_->of(peer));
   std::shared_ptr<CallRecord> local = find_call_record(control_->session(), peer);
   if (local == nullptr)
     return make_error(Code::kRemoteError,
@@ -202,42 +235,122 @@ Result<PeerMemory> Communicator::memory_of(Rank peer) {
 }
 
 Status Communicator::set_algorithm(std::string_view name) {
-  TUTTI_TRY_ASSIGN(const Algorithm* const algorithm, forced_algorithm(name));
-  return force_algorithm(algorithm);
+  TUTTI_TRY_ASSIGN(const Forced named, parse_forced(name));
+  return force(named);
 }
 
-Status Communicator::force_algorithm(const Algorithm* algorithm) {
-  if (algorithm == nullptr) {
-    TUTTI_TRY_ASSIGN(algorithm, forced_algorithm(settings_.algorithm.data()));
-  }
-  TUTTI_TRY_ASSIGN(contenders_, contenders(settings_, ranks_, algorithm));
-  forced_algorithm_ = algorithm;
+namespace {
+
+Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
+  const std::string why = view.error == 0
+                              ? fmt::format("rank {} has TUTTI_CMA=off", view.rank)
+                              : fmt::format("rank {} may not read the memory of rank {}: {}",
+                                            view.rank, view.refused, std::strerror(view.error));
+  return {Code::kNotSupported,
+          fmt::format("{} reads other ranks' memory, and {}; choose another algorithm or auto, or "
+                      "call with buffers in windows (tuttiCommWindowRegister)",
+                      algorithm.name, why),
+          kNoRank};
+}
+
+}  // namespace
+
+Status Communicator::force(const Forced& named) {
+  TUTTI_TRY_ASSIGN(const Forced configured, parse_forced(settings_.forced_name()));
+  const Forced& wanted = named.name.empty() ? configured : named;
+  Result<ChoiceRow> plain = choices(wanted, settings_.direct.access),
+                    window = choices(wanted, PeerAccess::kMapped);
+  // What would refuse every call is refused here.
+  const bool some = plain || (window && !windows_->empty());
+  if (!some) return tl::unexpected(plain.error());
+  plain_row_ = std::move(plain);
+  window_row_ = std::move(window);
+  forced_ = forced_by(settings_, wanted);
   chosen_.fill({});
   return {};
 }
 
-Result<Communicator::BoundPlan*> Communicator::plan_for(const AllReduceCall& call) {
+Result<ChoiceRow> Communicator::choices(const Forced& named, PeerAccess access) const {
+  const bool direct =
+      named.algorithm != nullptr &&
+      std::ranges::find(direct_algorithms(), named.algorithm) != direct_algorithms().end();
+  if (direct && ranks_ > 1 && access == PeerAccess::kNone)
+    return tl::unexpected(out_of_reach(*named.algorithm, settings_.direct));
+  // Rank 0 priced what the settings force, so also every algorithm unless they say more.
+  if (const ChoiceRow* const row = find_row(table_, settings_, named, access)) return *row;
+  TUTTI_TRY_ASSIGN(const std::vector<Contender> all,
+                   contenders(settings_, forced_by(settings_, named), ranks_));
+  ChoiceRow row = make_row(settings_, all, access);
+  if (row.empty()) TUTTI_TRY(price_candidates(settings_, all, 1, access));
+  return row;
+}
+
+Result<Candidate> Communicator::look_up(std::uint64_t bytes, bool in_windows) const {
+  const Result<ChoiceRow>& row = in_windows ? window_row_ : plain_row_;
+  if (!row) return tl::unexpected(row.error());
+  const std::size_t in_class = size_class(bytes);
+  if (!row->has(in_class))
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("no plan for an all_reduce of {} bytes by {}; use slots", bytes, forced_.name));
+  const ChoiceRow::Entry entry = row->at(in_class);
+  const Algorithm& algorithm =
+      forced_.algorithm != nullptr ? *forced_.algorithm : *listed_algorithms()[entry.algorithm];
+  return make_candidate(settings_, forced_, with_groups(settings_, algorithm, ranks_), ranks_,
+                        entry.shape);
+}
+
+Result<Explanation> Communicator::explain(std::uint64_t bytes, bool in_windows) {
+  TUTTI_TRY_ASSIGN(const Candidate running, look_up(bytes, in_windows));
+  if (!explained_) {
+    TUTTI_TRY_ASSIGN(explained_, contenders(settings_, forced_by(settings_, {}), ranks_));
+  }
+  const PeerAccess access = in_windows ? PeerAccess::kMapped : settings_.direct.access;
+  TUTTI_TRY_ASSIGN(const std::vector<Priced> priced,
+                   price_candidates(settings_, *explained_, bytes, access));
+  Explanation explanation{.bytes = bytes,
+                          .ranks = ranks_,
+                          .cores = settings_.cores,
+                          .forced = forced_.name,
+                          .source = settings_.cost_source.data(),
+                          .order = order_text(),
+                          .candidates = explain_candidates(priced, running)};
+  for (ExplainedCandidate& one : explanation.candidates)
+    if (const MeasuredPlan* const time =
+            find_measured(measured_, ranks_, size_class(bytes), one.name))
+      one.measured_ns = time->time_us * 1e3;
+  return explanation;
+}
+
+const char* Communicator::keep_text(std::string text) {
+  kept_text_ = std::move(text);
+  return kept_text_.c_str();
+}
+
+bool Communicator::in_windows(const AllReduceCall& call) const {
+  if (windows_->empty()) return false;
   const std::uint64_t bytes = call.count * element_bytes(call.type);
-  Chosen& chosen = chosen_[(bytes * 0x9e3779b97f4a7c15u) >> 58];
-  if (chosen.bytes == bytes) return last_plan_ = chosen.plan;
-  const std::vector<Candidate> candidates = rank_candidates(settings_, contenders_, bytes);
-  if (candidates.empty())
-    return make_error(Code::kNotSupported,
-                      fmt::format("no algorithm does an all_reduce of {} bytes among {} ranks "
-                                  "under the forced settings",
-                                  bytes, ranks_));
-  TUTTI_TRY_ASSIGN(last_plan_, bind(candidates.front()));
-  chosen = {bytes, last_plan_};
+  return windows_->cover(call.input, bytes) && windows_->cover(call.output, bytes);
+}
+
+Result<Communicator::BoundPlan*> Communicator::plan_for(std::uint64_t bytes, bool in_windows) {
+  const std::uint64_t key = 2 * bytes + (in_windows ? 1 : 0);
+  Chosen& chosen = chosen_[(key * 0x9e3779b97f4a7c15u) >> 58];
+  if (chosen.key == key) return last_plan_ = chosen.plan;
+  TUTTI_TRY_ASSIGN(const Candidate candidate, look_up(bytes, in_windows));
+  TUTTI_TRY_ASSIGN(last_plan_, bind(candidate));
+  chosen = {key, last_plan_};
   return last_plan_;
 }
 
 Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) {
   const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks_};
-  const std::uint64_t id = plan_id(*candidate.algorithm, problem, candidate.options);
+  PlanOptions options = candidate.options;
+  options.orders = &orders_.of(*candidate.algorithm, ranks_);
+  const std::uint64_t id = plan_id(*candidate.algorithm, problem, options);
   if (const auto found = plans_.find(id); found != plans_.end()) return found->second.get();
   auto bound = std::make_unique<BoundPlan>();
-  TUTTI_TRY_ASSIGN(bound->plan,
-                   compile_plan(*candidate.algorithm, problem, candidate.options, rank_));
+  TUTTI_TRY_ASSIGN(bound->plan, compile_plan(*candidate.algorithm, problem, options, rank_));
   std::vector<Connection> sends, recvs;
   for (const ConnectionSpec& spec : bound->plan.sends) {
     TUTTI_TRY(transport_->connect(spec.destination, Deadline::in_ns(config_.op_timeout_ns)));
@@ -264,6 +377,95 @@ Result<Communicator::BoundPlan*> Communicator::bind(const Candidate& candidate) 
   BoundPlan* const raw = bound.get();
   plans_[id] = std::move(bound);
   return raw;
+}
+
+Status Communicator::manageable(bool also_revoked) const {
+  if (!of_this_process())
+    return make_error(Code::kInvalidUsage, "this communicator was inherited by fork");
+  if (board_->state(rank_) == RankState::kLeaving)
+    return make_error(Code::kInvalidUsage, "the communicator has been finalized");
+  const auto error = this->error();
+  if (!error) return {};
+  const auto poison = board_->read_poison();
+  if (also_revoked && poison && poison->kind == Poison::Kind::kAbort) return {};
+  return tl::unexpected(*error);
+}
+
+bool Communicator::calls_are_over() const {
+  // Acquire pairs with the release in abort().
+  if (aborted_.load(std::memory_order_acquire)) return true;
+  if (!board_->poisoned()) return false;
+  const Regrouping regrouping = regrouping_.load(std::memory_order_relaxed);
+  if (regrouping != Regrouping::kSplit) return regrouping == Regrouping::kNone;
+  return std::ranges::any_of(
+      peers_, [&](const PeerInfo& peer) { return board_->state(peer.rank) == RankState::kLeft; });
+}
+
+Error Communicator::broken(const Error& error) {
+  // What this rank alone knows is said here, whoever was first to poison.
+  const bool own = error.code == Code::kSystemError;
+  if (board_->poisoned()) return own ? error : this->error().value_or(error);
+  // The others' machines are well: to them it is a rank that failed.
+  poison({.code = own ? Code::kRemoteError : error.code,
+          .culprit = error.culprit != kNoRank ? error.culprit : rank_,
+          .reporter = rank_,
+          .kind = Poison::Kind::kFailure});
+  return error;
+}
+
+Status Communicator::add_window(const WindowRequest& request) {
+  TUTTI_TRY(manageable(false));
+  const Gathered here(*board_, Gathering::kWindow);
+  Result<Status> added = windows_->add(request, Deadline::in_ns(config_.op_timeout_ns));
+  return added ? *std::move(added) : tl::unexpected(broken(added.error()));
+}
+
+Result<std::unique_ptr<ControlPlane>> Communicator::split(std::int32_t color, std::int32_t key) {
+  TUTTI_TRY(manageable(true));
+  const Gathered here(*board_, Gathering::kSplit);
+  const Meanwhile now(regrouping_, board_->poisoned() ? Regrouping::kSplit : Regrouping::kNone);
+  try {
+    return tutti::split(*control_, color, key, Deadline::in_ns(config_.op_timeout_ns))
+        .map_error([this](const Error& error) { return broken(error); });
+  } catch (...) {
+    // The others must not wait for a rank that is out of memory. Stores only: nothing is left.
+    board_->poison({.code = Code::kRemoteError,
+                    .culprit = rank_,
+                    .reporter = rank_,
+                    .kind = Poison::Kind::kFailure});
+    throw;
+  }
+}
+
+Result<std::unique_ptr<ControlPlane>> Communicator::shrink(std::vector<Rank> excluded,
+                                                           bool revoke_first) {
+  if (revoke_first) revoke();
+  TUTTI_TRY(revoke_first ? Status() : manageable(true));
+  const Gathered here(*board_, Gathering::kShrink);
+  const Meanwhile now(regrouping_, Regrouping::kShrink);
+  return shrink_->run({.excluded = std::move(excluded),
+                       .is_dead =
+                           [this](Rank rank) {
+                             // Acquire pairs with the release where deaths are noticed.
+                             return dead_[static_cast<std::size_t>(rank)].load(
+                                        std::memory_order_acquire) ||
+                                    board_->state(rank) == RankState::kLeft;
+                           },
+                       .cancelled = [this] { return aborted_.load(std::memory_order_acquire); },
+                       .deadline = Deadline::in_ns(config_.op_timeout_ns)});
+}
+
+Status Communicator::remove_window(std::uint64_t id) { return windows_->remove(id); }
+
+Poison Communicator::death_of(Rank dead) const {
+  const std::optional<OperationSignature> last =
+      board_->signature(dead, board_->last_entered(dead));
+  return {.code = Code::kRemoteError,
+          .culprit = dead,
+          .reporter = rank_,
+          .kind = Poison::Kind::kDeath,
+          .mine = board_->current(dead).value_or(OperationSignature{}),
+          .theirs = last.value_or(OperationSignature{})};
 }
 
 Error Communicator::poison(const Poison& poison) {
@@ -295,13 +497,18 @@ void Communicator::abort() {
   if (!of_this_process()) return;
   // Release pairs with the acquire in disturbed(): the user thread leaves its wait.
   aborted_.store(true, std::memory_order_release);
+  revoke();
+}
+
+void Communicator::revoke() {
+  if (!of_this_process()) return;
   poison({.code = Code::kRemoteError,
           .culprit = rank_,
           .reporter = rank_,
           .kind = Poison::Kind::kAbort});
   Waiter waiter({.spins = 100});
-  // Acquire pairs with the release of the group's last access.
-  while (groups_running_.load(std::memory_order_acquire) != 0) (void)waiter.wait();
+  // Acquire pairs with the release of the carrier's last access.
+  while (carried_.load(std::memory_order_acquire) != 0) (void)waiter.wait();
 }
 
 Status Communicator::finalize() {
@@ -323,7 +530,7 @@ Communicator::Info Communicator::info() const {
   Info info;
   info.host = peers_[static_cast<std::size_t>(rank_)].host;
   info.transport = transport_ ? std::string(transport_->name()) : std::string{};
-  if (forced_algorithm_ != nullptr) info.forced_algorithm = forced_algorithm_->name;
+  info.forced_algorithm = forced_.name;
   info.host_ranks = host_ranks_;
   info.poisoned = error().has_value();
   if (last_plan_ != nullptr) {
@@ -339,6 +546,7 @@ Communicator::Info Communicator::info() const {
     info.messages_sent += bound->executor->traffic().messages;
   }
   info.mapped_bytes = transport_ ? transport_->mapped_bytes() : 0;
+  info.mapped_bytes += windows_->mapped_bytes();
   return info;
 }
 

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,11 +19,15 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
-#include "runtime/choice.hpp"
+#include "runtime/choice_table.hpp"
 #include "runtime/control/board.hpp"
 #include "runtime/control/control_plane.hpp"
+#include "runtime/explain.hpp"
 #include "runtime/host_executor.hpp"
+#include "runtime/layout_exchange.hpp"
+#include "runtime/regroup.hpp"
 #include "runtime/waiter.hpp"
+#include "runtime/window.hpp"
 #include "transports/transport.hpp"
 
 namespace tutti {
@@ -56,6 +61,9 @@ class Communicator {
   // Collective over all ranks; blocks until all have joined or config.init_timeout_ns is over.
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(
       const UniqueId& id, Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
+  // Of a job whose ranks know each other already.
+  [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(
+      std::unique_ptr<ControlPlane> control, const CommunicatorOptions& options);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -66,6 +74,26 @@ class Communicator {
 
   // Forces an algorithm by name; "" or "auto" gives the choice back.
   [[nodiscard]] Status set_algorithm(std::string_view name);
+
+  // Registers a part of a window, on all ranks together and in the same order. Blocks until all
+  // have come, or the operation timeout is over. Errors: those of WindowTable::add, on all ranks
+  // alike; after others the communicator is poisoned.
+  [[nodiscard]] Status add_window(const WindowRequest& request);
+  [[nodiscard]] Status remove_window(std::uint64_t id);
+
+  // Agree on a job of the ranks of one color (null: in none), or of those that are not excluded
+  // (sorted, not this one) and live. Collective over them, blocking; errors as of
+  // regroup.hpp. A split that breaks down poisons. `revoke_first` is for shrinking where
+  // operations may be under way or have failed; otherwise a poisoned communicator is refused, one
+  // that was revoked is not.
+  [[nodiscard]] Result<std::unique_ptr<ControlPlane>> split(std::int32_t color, std::int32_t key);
+  [[nodiscard]] Result<std::unique_ptr<ControlPlane>> shrink(std::vector<Rank> excluded,
+                                                             bool revoke_first);
+  // Ends every operation on every rank, for good; this rank's have returned afterwards. Splitting,
+  // shrinking and leaving are all that is left to do. Any thread.
+  void revoke();
+  // As it was created.
+  [[nodiscard]] const Config& config() const { return config_; }
 
   // What the communicator suffers from, if anything. Any thread.
   [[nodiscard]] std::optional<Error> error() const;
@@ -81,6 +109,12 @@ class Communicator {
   // One turn of an operation in a group: true if it moved or ended. Only run_operations calls it.
   [[nodiscard]] Result<bool> turn(Operation& operation, bool& started, std::int64_t waited_ns,
                                   bool slow);
+
+  // Every way to run an all-reduce of `bytes`, with prices; what was measured, on rank 0. Counts
+  // all schedules the first time. The user's thread. Errors: those of a call of that size.
+  [[nodiscard]] Result<Explanation> explain(std::uint64_t bytes, bool in_windows);
+  // Keeps a text for the C API's user until the next one.
+  [[nodiscard]] const char* keep_text(std::string text);
 
   struct Info {
     std::string host, transport, forced_algorithm, last_algorithm, last_protocol;
@@ -109,16 +143,40 @@ class Communicator {
   };
 
   Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
-  [[nodiscard]] Status join(const UniqueId& id, const std::stop_token& cancel);
+  using Meet = std::function<Result<std::unique_ptr<ControlPlane>>(Deadline)>;
+  [[nodiscard]] static Result<std::unique_ptr<Communicator>> settle(
+      std::unique_ptr<Communicator> communicator, const Meet& meet, const std::stop_token& cancel);
+  [[nodiscard]] Status join(const Meet& meet, const std::stop_token& cancel);
+  // This rank's settings; rank 0 fills in its table.
+  [[nodiscard]] Result<Settings> decide();
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
-  // Null: as the settings say.
-  [[nodiscard]] Status force_algorithm(const Algorithm* algorithm);
-  [[nodiscard]] Result<BoundPlan*> plan_for(const AllReduceCall& call);
+  // What follows from knowing all: how many cores there are together, and, if `laid_out`, orders.
+  [[nodiscard]] Status agree_again(const OwnPlace& place, std::int32_t cores, bool laid_out,
+                                   Deadline deadline);
+  // Rank 0's, and prices again where groups have changed.
+  void adopt(const AgreedLayout& laid, std::int32_t cores);
+  // A line for people; empty where nothing was laid out.
+  [[nodiscard]] std::string order_text() const;
+  // Nothing named: as the settings say.
+  [[nodiscard]] Status force(const Forced& named);
+  [[nodiscard]] Result<ChoiceRow> choices(const Forced& named, PeerAccess access) const;
+  [[nodiscard]] bool in_windows(const AllReduceCall& call) const;
+  [[nodiscard]] Result<BoundPlan*> plan_for(std::uint64_t bytes, bool in_windows);
   [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
+  [[nodiscard]] Result<Candidate> look_up(std::uint64_t bytes, bool in_windows) const;
   // What this rank alone finds out; the job takes the least of all ranks.
   [[nodiscard]] AccessView look_at_peers();
   [[nodiscard]] Result<PeerMemory> memory_of(Rank peer);
   [[nodiscard]] Status run(const AllReduceCall& call);
+  // May this rank take part in a collective that is no operation?
+  [[nodiscard]] Status manageable(bool also_revoked) const;
+  // Are calls to other ranks' service threads, and exchanges, of no more use? Poison ends them, but
+  // those of a split after a revoke only where a rank has left, those of a shrink not at all.
+  [[nodiscard]] bool calls_are_over() const;
+  // Of a collective that broke down: some ranks may have succeeded, so the communicator is of no
+  // more use.
+  [[nodiscard]] Error broken(const Error& error);
+  [[nodiscard]] Poison death_of(Rank dead) const;
   // Poisons the job (first poison wins) and returns the winning error.
   Error poison(const Poison& poison);
   void set_error(const Error& error);
@@ -126,7 +184,7 @@ class Communicator {
   // False in a child that inherited the communicator by fork: it must touch nothing shared.
   [[nodiscard]] bool of_this_process() const;
   // The user's forced settings of all ranks must be equal.
-  [[nodiscard]] Status compare_settings(std::span<const std::byte> all) const;
+  [[nodiscard]] Status compare_settings(std::span<const Settings> all) const;
 
   const Rank rank_;
   const std::int32_t ranks_;
@@ -139,16 +197,27 @@ class Communicator {
   std::vector<PeerInfo> peers_;
   std::int32_t host_ranks_ = 1;
   Settings settings_;
+  std::int32_t host_cores_ = 1;  // that the ranks of this host may use together
   WaitPolicy wait_policy_;
   std::uint64_t nt_bytes_ = 0;
-  const Algorithm* forced_algorithm_ = nullptr;
-  std::vector<Contender> contenders_;  // for the plans of the next calls
+  RankOrders orders_;                   // rank 0's
+  std::string order_source_;            // whence these come, for people; empty: by number, unasked
+  ChoiceTable table_;                   // the same
+  std::vector<MeasuredPlan> measured_;  // rank 0's, of its profile
+  Forced forced_;
+  // What the next calls run, for buffers anywhere and in windows; an error where what is forced
+  // cannot.
+  Result<ChoiceRow> plain_row_, window_row_;
+  std::optional<std::vector<Contender>> explained_;  // all there are; once asked for
+  std::string kept_text_;
 
-  LentMemory lent_;  // of the operation at hand, to peers that read it
+  std::optional<WindowTable> windows_;  // there once joined
+  std::optional<Shrink> shrink_;        // the same
+  LentMemory lent_;                     // of the operation at hand, to peers that read it
   std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
   // What was chosen for a size, direct-mapped: the price is asked once per size and slot.
   struct Chosen {
-    std::uint64_t bytes = 0;  // 0: empty; no call of 0 bytes is planned
+    std::uint64_t key = 0;  // 0: empty; no call of 0 bytes is planned
     BoundPlan* plan = nullptr;
   };
   std::array<Chosen, 64> chosen_{};
@@ -161,8 +230,11 @@ class Communicator {
   // By rank: its process has ended. Set on the service thread, read where an operation waits.
   std::unique_ptr<std::atomic<bool>[]> dead_;
   std::atomic<bool> aborted_{false};  // set by abort(), polled by the user thread's waits
-  // Groups that carry operations of this communicator. abort() waits for 0.
-  std::atomic<int> groups_running_{0};
+  // Relaxed: read by the thread that sets it.
+  enum class Regrouping : std::uint8_t { kNone, kSplit, kShrink };
+  std::atomic<Regrouping> regrouping_{Regrouping::kNone};
+  // Threads that carry operations of this communicator. abort() waits for 0.
+  std::atomic<int> carried_{0};
   mutable std::mutex error_mutex_;
   std::optional<Error> error_;  // guarded by error_mutex_; the first one stays
 };
@@ -201,6 +273,10 @@ class Operation {
   [[nodiscard]] Error unprepared(const Error& cause);
   [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
   [[nodiscard]] Rank culprit_of_wait(Rank peer) const;
+  [[nodiscard]] bool is_stopped(Rank rank) const;
+  [[nodiscard]] bool has_left(Rank peer) const;
+  [[nodiscard]] Error timed_out(Rank culprit);
+  void tell_wait(Rank peer, std::int64_t waited_ns);
   void finish();
 
   Communicator& communicator_;
@@ -212,6 +288,7 @@ class Operation {
   bool gated_ = false;
   bool done_ = false;
   bool warned_ = false;
+  bool told_wait_ = false;  // the board says that this operation waits
 };
 
 // Runs operations in the calling thread until all are done. Those of one communicator run in the

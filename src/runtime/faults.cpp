@@ -10,21 +10,35 @@ std::string during(const OperationSignature& signature) {
   return signature.operation == 0 ? std::string{} : " during " + signature.to_string();
 }
 
+// What a dead rank was doing, as far as it is known.
+std::string last_words(const Poison& death) {
+  if (death.mine.operation != 0) return "; it was in " + death.mine.to_string();
+  if (death.theirs.operation != 0) return "; it had left " + death.theirs.to_string();
+  return {};
+}
+
 }  // namespace
 
 std::string describe_rank(const std::vector<PeerInfo>& peers, Rank rank) {
   if (rank < 0 || static_cast<std::size_t>(rank) >= peers.size())
     return fmt::format("rank {} (unknown)", rank);
   const PeerInfo& peer = peers[static_cast<std::size_t>(rank)];
+  if (peer.pid == 0) return fmt::format("rank {} (on {})", rank, peer.host);
   return fmt::format("rank {} (pid {} on {})", rank, peer.pid, peer.host);
 }
 
 Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers) {
-  const std::string culprit = describe_rank(peers, poison.culprit);
-  const std::string reporter = describe_rank(peers, poison.reporter);
+  return poison_error(poison, [&](Rank rank) { return describe_rank(peers, rank); });
+}
+
+Error poison_error(const Poison& poison, const std::function<std::string(Rank)>& describe) {
+  const std::string culprit = describe(poison.culprit);
+  const std::string reporter = describe(poison.reporter);
   switch (poison.kind) {
     case Poison::Kind::kDeath:
-      return {poison.code, fmt::format("{} died; abort the communicator", culprit), poison.culprit};
+      return {poison.code,
+              fmt::format("{} died; abort the communicator{}", culprit, last_words(poison)),
+              poison.culprit};
     case Poison::Kind::kMismatch:
       return {poison.code,
               fmt::format("calls do not match: {} called {}, {} called {}", reporter,
@@ -38,15 +52,27 @@ Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers) {
               "{} waited",
               culprit, during(poison.mine), reporter),
           poison.culprit};
+    case Poison::Kind::kStopped:
+      return {poison.code,
+              fmt::format("{} is stopped (SIGSTOP or a debugger) and did not come within the "
+                          "operation timeout (TUTTI_OP_TIMEOUT_S){}; {} waited",
+                          culprit, during(poison.mine), reporter),
+              poison.culprit};
     case Poison::Kind::kAbort:
       return {poison.code,
-              fmt::format("{} aborted the communicator{}", culprit, during(poison.mine)),
+              fmt::format("{} aborted the communicator{}; abort it here, too", culprit,
+                          during(poison.mine)),
               poison.culprit};
     case Poison::Kind::kFailure:
-      return {
-          poison.code,
-          fmt::format("{} failed or left{}; seen by {}", culprit, during(poison.mine), reporter),
-          poison.culprit};
+      return {poison.code,
+              fmt::format("{} failed or left{}; seen by {}; abort the communicator", culprit,
+                          during(poison.mine), reporter),
+              poison.culprit};
+    case Poison::Kind::kLeft:
+      return {poison.code,
+              fmt::format("{} left the communicator in order, without {}; seen by {}", culprit,
+                          poison.mine.to_string(), reporter),
+              poison.culprit};
     case Poison::Kind::kNoWay:
       return {poison.code,
               fmt::format("{} could not connect to {}{}; its own error says why", reporter, culprit,

@@ -2,6 +2,8 @@
 // Pure.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "base/result.hpp"
@@ -9,10 +11,14 @@
 
 namespace tutti {
 
-// "rank 2 (pid 4711 on node1)"; for ranks out of range "rank 2 (unknown)".
+// "rank 2 (pid 4711 on node1)"; without a pid "rank 2 (on node1)"; for ranks out of range "rank 2
+// (unknown)".
 [[nodiscard]] std::string describe_rank(const std::vector<PeerInfo>& peers, Rank rank);
 
 // The error that `poison` means for every call on the communicator.
 [[nodiscard]] Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers);
+// The same where a rank's description comes from elsewhere.
+[[nodiscard]] Error poison_error(const Poison& poison,
+                                 const std::function<std::string(Rank)>& describe);
 
 }  // namespace tutti

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace tutti {
@@ -23,19 +27,38 @@ Result<Hold> hold(HandleRef handle) {
   return held;
 }
 
-// The initializations of a group, a thread each. The first that fails ends the others: they would
-// wait for its rank.
-class Inits {
+// Blocking tasks of a group, a thread each, that wait for each other: the first that fails ends the
+// others.
+class Together {
  public:
-  // An exception must not leave the thread that runs an initialization.
-  void run(const Group::Init& init, tuttiComm& handle) {
+  using Task = std::function<Status(std::size_t i, const std::stop_token& cancel)>;
+  Together(const char* what, Task task) : what_(what), task_(std::move(task)) {}
+
+  // Returns the cause: the first error, but what this machine refused before what ranks tell of it.
+  [[nodiscard]] Status run(std::size_t count) {
+    std::vector<std::thread> threads;
+    threads.reserve(count);
+    for (std::size_t i = 1; i < count; ++i) try {
+        threads.emplace_back([this, i] { run_one(i); });
+      } catch (const std::system_error& error) {
+        fail(errno_error(fmt::format("starting a thread for {} in a group", what_),
+                         error.code().value())
+                 .value());
+      }
+    if (count > 0) run_one(0);
+    for (std::thread& thread : threads) thread.join();
+    return cause_ ? Status(tl::unexpected(*cause_)) : Status();
+  }
+
+ private:
+  // An exception must not leave the thread that runs a task.
+  void run_one(std::size_t i) {
     try {
-      if (const Status status = init(handle, cancel_.get_token()); !status) fail(status.error());
+      if (const Status status = task_(i, cancel_.get_token()); !status) fail(status.error());
     } catch (const std::exception& error) {
-      fail({Code::kSystemError, fmt::format("an initialization in a group: {}", error.what())});
+      fail({Code::kSystemError, fmt::format("{} in a group: {}", what_, error.what())});
     }
   }
-  // Keeps the cause: the first error, but what this machine refused before what ranks tell of it.
   void fail(const Error& error) {
     {
       const std::lock_guard lock(mutex_);
@@ -44,12 +67,9 @@ class Inits {
     }
     cancel_.request_stop();
   }
-  // After all have run.
-  [[nodiscard]] Status outcome() const {
-    return cause_ ? Status(tl::unexpected(*cause_)) : Status();
-  }
 
- private:
+  const char* const what_;
+  const Task task_;
   std::stop_source cancel_;
   std::mutex mutex_;
   std::optional<Error> cause_;  // guarded by mutex_
@@ -57,9 +77,15 @@ class Inits {
 
 }  // namespace
 
+// It has no destructor: to register one takes memory, without which glibc ends the process. Between
+// groups it holds none.
 Group& Group::current() {
-  thread_local Group group;
-  return group;
+  static_assert(std::is_nothrow_default_constructible_v<Group>);
+  constinit thread_local bool made = false;
+  alignas(Group) constinit thread_local std::byte room[sizeof(Group)]{};
+  auto* const group = reinterpret_cast<Group*>(room);
+  if (!std::exchange(made, true)) new (group) Group;
+  return *std::launder(group);
 }
 
 Status Group::leave() {
@@ -72,9 +98,12 @@ Status Group::leave() {
 }
 
 void Group::forget() {
-  calls_.clear();
+  calls_ = std::vector<IssuedCall>();  // with its memory, which `= {}` would keep
   for (const IssuedInit& init : inits_) abandon(init.handle);
-  inits_.clear();
+  inits_ = std::vector<IssuedInit>();
+  for (const IssuedTask& task : tasks_)
+    if (task.makes.comm != nullptr) abandon(task.makes);
+  tasks_ = std::vector<IssuedTask>();
   error_.reset();
 }
 
@@ -96,32 +125,56 @@ Status Group::end() {
 }
 
 Status Group::run() {
-  std::vector<Hold> starting;
   std::vector<HeldCall> calls;
+  for (const IssuedCall& issued : calls_) {
+    TUTTI_TRY_ASSIGN(Hold held, hold(issued.handle));
+    Communicator* const communicator = held->get()->communicator.load(std::memory_order_acquire);
+    calls.push_back({communicator, issued.call, std::move(held)});
+  }
+  TUTTI_TRY_ASSIGN(const std::vector<TaskQueue> tasks, hold_tasks());
+  TUTTI_TRY(run_inits());
+  TUTTI_TRY(run_tasks(tasks));
+  return calls.empty() ? Status() : run_operations(calls);
+}
+
+Status Group::run_inits() {
+  std::vector<Hold> starting;
   for (const IssuedInit& init : inits_) {
     TUTTI_TRY_ASSIGN(Hold held, hold(init.handle));
     starting.push_back(std::move(held));
   }
-  for (const IssuedCall& issued : calls_) {
-    TUTTI_TRY_ASSIGN(Hold held, hold(issued.handle));
-    Communicator* const communicator = held->get()->communicator.get();
-    calls.push_back({communicator, issued.call, std::move(held)});
-  }
-  Inits inits;
-  std::vector<std::thread> threads;
-  threads.reserve(inits_.size());
-  for (std::size_t i = 1; i < inits_.size(); ++i) try {
-      threads.emplace_back([&, i] { inits.run(inits_[i].run, *inits_[i].handle.comm); });
-    } catch (const std::system_error& error) {
-      inits.fail(
-          errno_error("starting a thread for an initialization in a group", error.code().value())
-              .value());
-    }
-  if (!inits_.empty()) inits.run(inits_[0].run, *inits_[0].handle.comm);
-  for (std::thread& thread : threads) thread.join();
-  TUTTI_TRY(inits.outcome());
+  Together inits("an initialization", [&](std::size_t i, const std::stop_token& cancel) {
+    return inits_[i].run(*inits_[i].handle.comm, cancel);
+  });
+  TUTTI_TRY(inits.run(inits_.size()));
   inits_.clear();
-  return calls.empty() ? Status() : run_operations(calls);
+  return {};
+}
+
+Result<std::vector<Group::TaskQueue>> Group::hold_tasks() const {
+  std::vector<TaskQueue> queues;
+  for (const IssuedTask& issued : tasks_) {
+    TUTTI_TRY_ASSIGN(Hold held, hold(issued.handle));
+    auto queue = std::ranges::find_if(
+        queues, [&](const TaskQueue& q) { return q.hold->get() == held->get(); });
+    if (queue == queues.end()) queue = queues.insert(queues.end(), {std::move(held), {}, {}});
+    queue->tasks.push_back(issued.run);
+    if (issued.makes.comm == nullptr) continue;
+    TUTTI_TRY_ASSIGN(Hold made, hold(issued.makes));
+    queue->made.push_back(std::move(made));
+  }
+  return queues;
+}
+
+Status Group::run_tasks(const std::vector<TaskQueue>& queues) {
+  Together together("a collective call", [&](std::size_t i, const std::stop_token&) -> Status {
+    for (const Task& task : queues[i].tasks)
+      TUTTI_TRY(task(*queues[i].hold->get()->communicator.load(std::memory_order_acquire)));
+    return {};
+  });
+  TUTTI_TRY(together.run(queues.size()));
+  tasks_.clear();
+  return {};
 }
 
 }  // namespace tutti

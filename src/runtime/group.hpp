@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <vector>
@@ -24,8 +25,15 @@ class Group {
   // A blocking initialization of the handle; those of one group run at the same time, a thread
   // each. The first that fails ends the others by the token. The handle of one that fails or never
   // runs is abandoned.
-  using Init = std::function<Status(tuttiComm& handle, std::stop_token cancel)>;
+  using Init = std::function<Status(tuttiComm& handle, const std::stop_token& cancel)>;
   void add_init(HandleRef handle, Init run) { inits_.push_back({handle, std::move(run)}); }
+  // A blocking collective of the communicator; those of one run in the order given, those of
+  // different ones at the same time, after initializations and before operations. `makes` is
+  // abandoned where the task fails or never runs.
+  using Task = std::function<Status(Communicator&)>;
+  void add_task(HandleRef handle, Task run, HandleRef makes = {}) {
+    tasks_.push_back({handle, std::move(run), makes});
+  }
   // Remembers an error of a call in the group: the outermost end returns it and runs nothing.
   void fail(const Error& error) {
     if (!error_) error_ = error;
@@ -46,13 +54,27 @@ class Group {
     HandleRef handle;
     Init run;
   };
+  struct IssuedTask {
+    HandleRef handle;
+    Task run;
+    HandleRef makes;
+  };
   [[nodiscard]] Status leave();
   void forget();
   [[nodiscard]] Status run();
+  [[nodiscard]] Status run_inits();
+  struct TaskQueue {  // of one communicator
+    std::shared_ptr<const HandleUse> hold;
+    std::vector<Task> tasks;
+    std::vector<std::shared_ptr<const HandleUse>> made;  // by the tasks
+  };
+  [[nodiscard]] Result<std::vector<TaskQueue>> hold_tasks() const;
+  [[nodiscard]] Status run_tasks(const std::vector<TaskQueue>& queues);
 
   int depth_ = 0;
   std::vector<IssuedCall> calls_;
   std::vector<IssuedInit> inits_;
+  std::vector<IssuedTask> tasks_;
   std::optional<Error> error_;
 };
 

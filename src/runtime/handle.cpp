@@ -2,16 +2,34 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
+
+#include "runtime/either_stops.hpp"
 
 namespace tutti {
 namespace {
 
-std::string& thread_text() {
-  thread_local std::string text;
-  return text;
-}
+// A text of a thread. It has no destructor: to register one takes memory, without which glibc ends
+// the process, and a text is wanted just then.
+class ThreadText {
+ public:
+  void set(std::string_view text) {
+    text.copy(text_, kMostBytes);
+    text_[std::min(text.size(), kMostBytes)] = '\0';
+  }
+  [[nodiscard]] const char* c_str() const { return text_; }
+
+ private:
+  static constexpr std::size_t kMostBytes = 4095;
+  char text_[kMostBytes + 1];
+};
+constinit thread_local ThreadText last_report{};
+constinit thread_local ThreadText last_answer{};  // of last_text(), until the thread asks again
 
 // Handles that hold nothing now. Never destroyed, as calls may come while the process ends.
 class FreeHandles {
@@ -47,22 +65,36 @@ void end_life(HandleRef ref, bool again) {
   if (!ref.comm->life.compare_exchange_strong(ref.life, 0)) return;
   Waiter waiter({.spins = 100});
   while (ref.comm->calls != 0) (void)waiter.wait();
-  ref.comm->communicator.reset();
+  ref.comm->communicator.store(nullptr, std::memory_order_release);
+  ref.comm->owned.reset();
   {
     const std::lock_guard lock(ref.comm->text_mutex);
     ref.comm->last_text.clear();
+    ref.comm->text_after_poison = false;
   }
   FreeHandles::of_process().give(ref.comm, again);
+}
+
+std::string text_of(const Error& error) {
+  return fmt::format("{} ({})", error.message, describe(error.code));
+}
+
+std::optional<Error> poison_of(const tuttiComm& handle) {
+  const Communicator* const communicator = handle.communicator.load(std::memory_order_acquire);
+  return communicator == nullptr ? std::nullopt : communicator->error();
 }
 
 }  // namespace
 
 tuttiResult_t report(const Error& error, const tuttiComm* comm) {
-  thread_text() = fmt::format("{} ({})", error.message, describe(error.code));
+  const std::string text = text_of(error);
+  last_report.set(text);
   if (comm != nullptr) {
     auto* const handle = const_cast<tuttiComm*>(comm);
+    const bool after_poison = poison_of(*handle).has_value();
     const std::lock_guard lock(handle->text_mutex);
-    handle->last_text = thread_text();
+    handle->last_text = text;
+    handle->text_after_poison = after_poison;
   }
   return static_cast<tuttiResult_t>(error.code);
 }
@@ -73,6 +105,7 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm) {
 
 OwnedHandle make_handle() {
   const HandleRef handle = FreeHandles::of_process().take();
+  handle.comm->aborted = std::stop_source();
   handle.comm->life = handle.life;
   return OwnedHandle(handle);
 }
@@ -114,6 +147,14 @@ Error caught_error(const char* function) {
   }
 }
 
+tuttiResult_t report_caught(const char* function, const tuttiComm* comm) noexcept {
+  try {
+    return report(caught_error(function), comm);
+  } catch (...) {
+    return tuttiSystemError;
+  }
+}
+
 Result<HandleRef> check_handle(tuttiComm* comm, const char* function) {
   const std::uint64_t life = comm == nullptr ? 0 : comm->life.load(std::memory_order_acquire);
   if (!valid(life))
@@ -125,28 +166,67 @@ Result<HandleRef> check_handle(tuttiComm* comm, const char* function) {
 
 Result<Communicator*> open_handle(const tuttiComm* comm, const char* function) {
   TUTTI_TRY(check_handle(const_cast<tuttiComm*>(comm), function));
-  if (!comm->communicator)
+  Communicator* const communicator = comm->communicator.load(std::memory_order_acquire);
+  if (communicator == nullptr)
     return make_error(Code::kInvalidUsage,
                       fmt::format("{}: the communicator is initialized by a group that has not "
                                   "ended",
                                   function));
-  return comm->communicator.get();
+  return communicator;
 }
 
-const char* last_text(const tuttiComm* comm) {
-  thread_local std::string copy;
+Status start_handle(tuttiComm& handle, CommunicatorOptions options, const std::stop_token& cancel,
+                    const MakeCommunicator& make) {
+  const EitherStops stops(cancel, handle.aborted.get_token());
+  options.cancel = stops.token();
+  Result<std::unique_ptr<Communicator>> made = make(options);
+  if (!made && options.cancel.stop_requested() && made.error().code != Code::kSystemError)
+    return make_error(Code::kInvalidUsage, "this rank was aborted while it joined");
+  if (!made) return tl::unexpected(std::move(made).error());
+  {
+    const std::lock_guard lock(handle.start_mutex);
+    handle.owned = *std::move(made);
+    handle.communicator.store(handle.owned.get(), std::memory_order_release);
+  }
+  // Who aborted before that did not see the communicator.
+  if (handle.aborted.stop_requested()) handle.owned->abort();
+  return {};
+}
+
+void abort_handle(tuttiComm& handle) {
+  handle.aborted.request_stop();
+  Communicator* communicator = nullptr;
+  {
+    const std::lock_guard lock(handle.start_mutex);
+    communicator = handle.communicator.load(std::memory_order_acquire);
+  }
+  if (communicator != nullptr) communicator->abort();
+}
+
+const char* last_text(const tuttiComm* comm) noexcept try {
   const HandleUse use(comm);
   if (use.get() == nullptr) {
-    copy = thread_text();
+    last_answer = last_report;
   } else {
+    std::string copy;
     {
       const std::lock_guard lock(use.get()->text_mutex);
-      copy = use.get()->last_text;
+      copy = use.get()->text_after_poison ? use.get()->last_text : std::string();
     }
-    if (copy.empty() && use.get()->communicator)
-      if (const auto error = use.get()->communicator->error()) copy = error->message;
+    // A poison that no call has told yet is newer than what the last failed call said.
+    if (copy.empty()) {
+      if (const auto error = poison_of(*use.get())) {
+        copy = text_of(*error);
+      } else {
+        const std::lock_guard lock(use.get()->text_mutex);
+        copy = use.get()->last_text;
+      }
+    }
+    last_answer.set(copy);
   }
-  return copy.c_str();
+  return last_answer.c_str();
+} catch (...) {
+  return "out of memory";
 }
 
 }  // namespace tutti

@@ -4,14 +4,15 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <utility>
 
 #include "runtime/communicator.hpp"
 
-// The communicator is null inside a group until the initialization has run.
 struct tuttiComm {
   // Upper bytes of a valid handle's life; below them counts the process's communicators.
   static constexpr std::uint64_t kMagic = 0x747574;
@@ -19,9 +20,15 @@ struct tuttiComm {
   std::atomic<std::uint64_t> life{0};  // 0: holds nothing; never the same twice
   // Calls inside the C boundary with this handle; it is retired only when there is none.
   std::atomic<int> calls{0};
-  std::unique_ptr<tutti::Communicator> communicator;
+  // Null inside a group until the initialization has run, which may be while another thread aborts:
+  // the release of its store pairs with the acquire of every load.
+  std::atomic<tutti::Communicator*> communicator{nullptr};
+  std::mutex start_mutex;                      // orders the end of the initialization and abort()
+  std::unique_ptr<tutti::Communicator> owned;  // what `communicator` points to
+  std::stop_source aborted;                    // ends initializations; a new one for each life
   mutable std::mutex text_mutex;
-  std::string last_text;  // guarded by text_mutex
+  std::string last_text;          // guarded by text_mutex
+  bool text_after_poison{false};  // guarded by text_mutex: the text is no older than the poison
 };
 
 namespace tutti {
@@ -33,6 +40,8 @@ tuttiResult_t report(const Status& status, const tuttiComm* comm = nullptr);
 
 // The error of an exception that is being handled: bad_alloc becomes kSystemError.
 [[nodiscard]] Error caught_error(const char* function);
+// Reports it; the code alone where there is no memory for a text.
+tuttiResult_t report_caught(const char* function, const tuttiComm* comm) noexcept;
 
 // One life of a handle, which is used again for later communicators.
 struct HandleRef {
@@ -64,7 +73,7 @@ tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) 
   try {
     return report(body(), use.get());
   } catch (...) {
-    return report(caught_error(function), use.get());
+    return report_caught(function, use.get());
   }
 }
 
@@ -98,7 +107,16 @@ class OwnedHandle {
 // The communicator behind a handle, or kInvalidArgument / kInvalidUsage naming `function`.
 [[nodiscard]] Result<Communicator*> open_handle(const tuttiComm* comm, const char* function);
 
+// Makes what the handle holds by `make`, which gets the options and a token: it stops when `cancel`
+// does and when the handle is aborted, and ends the making early with an error.
+using MakeCommunicator =
+    std::function<Result<std::unique_ptr<Communicator>>(const CommunicatorOptions& options)>;
+[[nodiscard]] Status start_handle(tuttiComm& handle, CommunicatorOptions options,
+                                  const std::stop_token& cancel, const MakeCommunicator& make);
+// Ends what the handle's communicator does, or its initialization. Any thread; the handle is held.
+void abort_handle(tuttiComm& handle);
+
 // The last text of this thread, or of `comm`; valid until the next call in this thread.
-const char* last_text(const tuttiComm* comm);
+const char* last_text(const tuttiComm* comm) noexcept;
 
 }  // namespace tutti

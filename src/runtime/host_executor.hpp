@@ -27,6 +27,7 @@ struct OperationArgs {
   std::uint64_t operation = 0;
   std::uint64_t signature = 0;
   bool nontemporal_output = false;
+  bool in_windows = false;  // on all ranks: peers' memory is loaded, not copied by the kernel
 };
 
 // Traffic of this rank; counts payload, not headers.
@@ -60,6 +61,11 @@ class HostExecutor {
 
   // While not done: the peer whose message or credit is missing at the first blocked lane.
   [[nodiscard]] Rank blocked_on() const { return blocked_on_; }
+  // And where: that lane, the step in it and the slice that it cannot do.
+  struct Place {
+    std::uint32_t lane = 0, step = 0, slice = 0;
+  };
+  [[nodiscard]] Place blocked_at() const;
   // Set when a message carried another operation's signature, when a peer's counter made no sense,
   // or when a peer's memory could not be read; advance() fires nothing more.
   enum class Fault : std::uint8_t { kNone, kSignature, kCorrupt, kUnreadable };
@@ -85,6 +91,7 @@ class HostExecutor {
   void enter_step(const PlanLane& lane, LaneState& state);
   void next_step(const PlanLane& lane, LaneState& state);
   [[nodiscard]] bool ready(const LaneState& state, const PlanStep& step);
+  void block_on(Rank peer, const LaneState& state);
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
   bool fire(const PlanStep& step, std::uint32_t slice);
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
@@ -124,6 +131,7 @@ class HostExecutor {
   std::uint64_t room_bytes_ = 0;
   std::size_t lanes_left_ = 0;
   Rank blocked_on_ = kNoRank;
+  std::size_t blocked_lane_ = 0;  // meaningful where blocked_on_ is
   Fault fault_ = Fault::kNone;
   Rank fault_peer_ = kNoRank;
   int fault_errno_ = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/communicator.hpp"
+#include "runtime/control/peer_watch.hpp"
 #include "runtime/faults.hpp"
 
 namespace tutti {
@@ -29,8 +30,10 @@ Status Operation::start() {
   Result<Communicator::BoundPlan*> plan = nullptr;
   signature_ = {
       .operation = c.operation_ + 1, .type = call_.type, .op = call_.op, .count = call_.count};
+  const std::uint64_t bytes = call_.count * element_bytes(call_.type);
   if (call_.count > 0) {
-    plan = c.plan_for(call_);
+    signature_.in_windows = c.in_windows(call_);
+    plan = c.plan_for(bytes, signature_.in_windows);
     // What every rank finds alike, before anything was sent.
     if (!plan &&
         (plan.error().code == Code::kNotSupported || plan.error().code == Code::kInvalidArgument))
@@ -54,7 +57,6 @@ Status Operation::start() {
   if (use.carve != plan_->plan.carve) use = {plan_->plan.carve, signature_.operation - 1};
   gate_ = use.barrier;
   gated_ = plan_->gate_passed < gate_;
-  const std::uint64_t bytes = call_.count * element_bytes(call_.type);
   return plan_->executor->start(
       {.input = call_.input,
        .output = call_.output,
@@ -64,7 +66,8 @@ Status Operation::start() {
        .average_over = call_.op == ReduceOp::kAvg ? static_cast<std::uint32_t>(c.ranks_) : 0,
        .operation = signature_.operation,
        .signature = signature_.hash(),
-       .nontemporal_output = bytes >= c.nt_bytes_});
+       .nontemporal_output = bytes >= c.nt_bytes_,
+       .in_windows = signature_.in_windows});
 }
 
 // This rank has no plan with all its connections. A peer is to blame only where it is gone; of one
@@ -72,14 +75,16 @@ Status Operation::start() {
 Error Operation::unprepared(const Error& cause) {
   Communicator& c = communicator_;
   const Rank peer = cause.culprit != kNoRank ? cause.culprit : c.rank_;
-  const RankState state = c.board_->state(peer);
   const bool own = peer == c.rank_;
-  const bool gone =
-      cause.code == Code::kRemoteError || state == RankState::kLeft || state == RankState::kLeaving;
+  if (cause.code == Code::kTimeout && !own) return timed_out(peer);
+  const bool left = !own && has_left(peer);
+  const bool gone = left || cause.code == Code::kRemoteError;
   const Error error = c.poison({.code = Code::kRemoteError,
                                 .culprit = peer,
                                 .reporter = c.rank_,
-                                .kind = own || gone ? Poison::Kind::kFailure : Poison::Kind::kNoWay,
+                                .kind = left          ? Poison::Kind::kLeft
+                                        : own || gone ? Poison::Kind::kFailure
+                                                      : Poison::Kind::kNoWay,
                                 .mine = signature_});
   TUTTI_LOG(c.log_, LogLevel::kInfo, "{}: {}", signature_.to_string(), cause.message);
   return gone && !own ? error : cause;
@@ -114,6 +119,10 @@ bool Operation::gate_open() {
 Result<bool> Operation::advance() {
   if (gated_ && !gate_open()) return false;
   const bool moved = plan_->executor->advance();
+  if (moved && told_wait_) {
+    told_wait_ = false;
+    communicator_.board_->waiting_for(kNoRank);
+  }
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
   if (plan_->executor->done()) finish();
   return moved;
@@ -157,9 +166,12 @@ Error Operation::mismatch(Rank peer, const OperationSignature& theirs) {
 // may have written over each other's messages.
 std::optional<Error> Operation::mismatch_with(Rank peer) {
   const Board& board = *communicator_.board_;
-  if (const auto theirs = board.signature(peer, signature_.operation);
-      theirs && *theirs != signature_)
-    return mismatch(peer, *theirs);
+  if (const auto theirs = board.signature(peer, signature_.operation)) {
+    OperationSignature planned = *theirs;
+    // A rank without a plan, for want of connections or memory, called the same; it says so itself.
+    if (planned.plan == 0) planned.plan = signature_.plan;
+    if (planned != signature_) return mismatch(peer, *theirs);
+  }
   // So far ahead that the board has forgotten: it cannot have taken part in this operation.
   const std::uint64_t last = board.last_entered(peer);
   if (last >= signature_.operation + kRememberedOperations)
@@ -187,10 +199,11 @@ Error Operation::fault_error() {
       for (Rank other = 0; other < c.ranks_; ++other)
         if (const auto error = mismatch_with(other)) return *error;
     }
+    if (has_died(peer)) return c.poison(c.death_of(peer));
     return c.poison({.code = Code::kRemoteError,
                      .culprit = peer,
                      .reporter = c.rank_,
-                     .kind = has_died(peer) ? Poison::Kind::kDeath : Poison::Kind::kFailure,
+                     .kind = Poison::Kind::kFailure,
                      .mine = signature_});
   }
   // Another rank's word. A poison that is claimed is published within a few stores.
@@ -207,10 +220,21 @@ Error Operation::fault_error() {
   return error;
 }
 
+bool Operation::is_stopped(Rank rank) const {
+  const std::vector<PeerInfo>& peers = communicator_.peers_;
+  const PeerInfo& info = peers[static_cast<std::size_t>(rank)];
+  // A pid of another host is somebody else here.
+  const bool here = info.host_id == peers[static_cast<std::size_t>(communicator_.rank_)].host_id;
+  return here && control::is_stopped(info.pid);
+}
+
 // Follows who waits for whom to the rank that holds everybody up: one that has not come, or that
 // waits for nobody.
 Rank Operation::culprit_of_wait(Rank peer) const {
   const Communicator& c = communicator_;
+  // A stopped rank keeps everybody waiting in the end, and says nothing of whom it waits for.
+  for (const PeerInfo& info : c.peers_)
+    if (is_stopped(info.rank)) return info.rank;
   for (std::int32_t hops = 0; hops < c.ranks_; ++hops) {
     if (c.board_->last_entered(peer) < signature_.operation) return peer;
     const Rank next = c.board_->waits_for(peer);
@@ -241,15 +265,20 @@ bool Operation::hopeless() const {
 }
 
 // A peer that has said goodbye without entering this operation will never come.
+bool Operation::has_left(Rank peer) const {
+  const Board& board = *communicator_.board_;
+  const RankState state = board.state(peer);
+  return (state == RankState::kLeft || state == RankState::kLeaving) &&
+         board.last_entered(peer) < signature_.operation;
+}
+
 std::optional<Error> Operation::departed(Rank peer) {
   Communicator& c = communicator_;
-  const RankState state = c.board_->state(peer);
-  if (state != RankState::kLeft && state != RankState::kLeaving) return std::nullopt;
-  if (c.board_->last_entered(peer) >= signature_.operation) return std::nullopt;
+  if (!has_left(peer)) return std::nullopt;
   return c.poison({.code = Code::kRemoteError,
                    .culprit = peer,
                    .reporter = c.rank_,
-                   .kind = Poison::Kind::kFailure,
+                   .kind = Poison::Kind::kLeft,
                    .mine = signature_});
 }
 
@@ -264,6 +293,27 @@ Error with_timeout(Error error, std::int64_t timeout_ns) {
 
 }  // namespace
 
+// The one who did not come is alive, as far as anybody knows.
+Error Operation::timed_out(Rank culprit) {
+  const bool stopped = is_stopped(culprit);
+  return with_timeout(
+      communicator_.poison({.code = Code::kTimeout,
+                            .culprit = culprit,
+                            .reporter = communicator_.rank_,
+                            .kind = stopped ? Poison::Kind::kStopped : Poison::Kind::kTimeout,
+                            .mine = signature_}),
+      communicator_.config_.op_timeout_ns);
+}
+
+// For other ranks, and for people who ask who waits for whom.
+void Operation::tell_wait(Rank peer, std::int64_t waited_ns) {
+  const auto at = gated_ ? HostExecutor::Place{} : plan_->executor->blocked_at();
+  communicator_.board_->waiting_for(
+      peer,
+      {.lane = at.lane, .step = at.step, .slice = at.slice, .since_ns = now_ns() - waited_ns});
+  told_wait_ = peer != kNoRank;
+}
+
 Status Operation::look_around(std::int64_t waited_ns) {
   Communicator& c = communicator_;
   if (disturbed() && hopeless()) {
@@ -273,21 +323,17 @@ Status Operation::look_around(std::int64_t waited_ns) {
     return tl::unexpected(fault_error());
   }
   const Rank peer = blocked_on();
-  c.board_->waiting_for(peer);
+  tell_wait(peer, waited_ns);
   if (peer == kNoRank) return {};
   if (const auto error = mismatch_with(peer)) return tl::unexpected(*error);
   if (const auto error = departed(peer)) return tl::unexpected(*error);
-  if (waited_ns >= c.config_.op_timeout_ns)
-    return tl::unexpected(with_timeout(c.poison({.code = Code::kTimeout,
-                                                 .culprit = culprit_of_wait(peer),
-                                                 .reporter = c.rank_,
-                                                 .kind = Poison::Kind::kTimeout,
-                                                 .mine = signature_}),
-                                       c.config_.op_timeout_ns));
+  if (waited_ns >= c.config_.op_timeout_ns) return tl::unexpected(timed_out(culprit_of_wait(peer)));
   if (!warned_ && waited_ns >= c.config_.warn_after_ns) {
     warned_ = true;
-    TUTTI_LOG(c.log_, LogLevel::kWarn, "{} has waited {} s for {}", signature_.to_string(),
-              waited_ns / 1'000'000'000, describe_rank(c.peers_, culprit_of_wait(peer)));
+    const Rank culprit = culprit_of_wait(peer);
+    TUTTI_LOG(c.log_, LogLevel::kWarn, "{} has waited {} s for {}{}", signature_.to_string(),
+              waited_ns / 1'000'000'000, describe_rank(c.peers_, culprit),
+              is_stopped(culprit) ? ", which is stopped (SIGSTOP or a debugger)" : "");
   }
   return {};
 }
@@ -323,7 +369,8 @@ Status run_one(Operation& operation, WaitPolicy& policy, Transport* transport) {
   return {};
 }
 
-// Marks a communicator as carried by a group, for abort(). The decrement is the last access.
+// Marks a communicator as carried by a thread, for abort() and revoke(). The decrement is the last
+// access.
 class Carried {
  public:
   explicit Carried(std::atomic<int>& count) : count_(count) {
@@ -340,6 +387,7 @@ class Carried {
 }  // namespace
 
 Status Communicator::run(const AllReduceCall& call) {
+  const Carried carried(carried_);
   Operation operation(*this, call);
   try {
     const Status status = run_one(operation, wait_policy_, transport_.get());
@@ -403,7 +451,7 @@ Status run_operations(std::span<HeldCall> calls) {
     if (queue == queues.end()) {
       queues.push_back({communicator, {}, 0, {}, {}});
       queue = queues.end() - 1;
-      queue->carried = std::make_unique<Carried>(communicator->groups_running_);
+      queue->carried = std::make_unique<Carried>(communicator->carried_);
     }
     queue->entries.push_back({Operation(*communicator, call)});
     queue->holds.push_back(std::move(hold));

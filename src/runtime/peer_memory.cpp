@@ -61,11 +61,17 @@ void LentMemory::withdraw() {
     while (local_->readers.load(std::memory_order_seq_cst) != 0) Waiter::relax();
 }
 
-PeerMemory::PeerMemory(const PeerInfo& peer, CallRecord* shared)
+PeerMemory::PeerMemory(const PeerInfo& peer, CallRecord* shared, const PeerWindows* windows)
     : record_(shared),
       pid_(peer.pid),
       token_(peer.process_token),
-      token_address_(peer.token_address) {}
+      token_address_(peer.token_address),
+      windows_(windows) {}
+
+const void* PeerMemory::in_window(std::uint64_t address, std::uint64_t bytes) const {
+  if (mapped()) return reinterpret_cast<const void*>(address);
+  return windows_ == nullptr ? nullptr : find_in(*windows_, address, bytes);
+}
 
 bool PeerMemory::enter(std::uint64_t operation) {
   operation_ = operation;
@@ -82,7 +88,8 @@ bool PeerMemory::leave() {
     record_->readers.fetch_sub(1, std::memory_order_release);
     return true;
   }
-  return record_->operation.load(std::memory_order_seq_cst) == operation_;
+  // An addition of nothing, because its release keeps our loads from a window before it.
+  return record_->operation.fetch_add(0, std::memory_order_acq_rel) == operation_;
 }
 
 // Every call reads the peer's token too: pids are used again, and the kernel serves one call from

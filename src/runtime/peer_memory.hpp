@@ -1,10 +1,11 @@
 // Peer memory: how an executor reads its peers' buffers (remote operands), and lends its own.
 //
-// Ranks of one process read each other by plain loads; other processes of the host by cross-memory
-// attach (process_vm_readv), where the kernel checks every address. Both are safe against a peer
-// that gives up in the middle and hands its buffers back to the program: it withdraws its call
-// record first, plain loads hold it up until they are over, and what was read by cross-memory
-// attach counts only if the record still stands afterwards.
+// Ranks of one process read each other by plain loads; other processes of the host by loads from
+// registered windows (window.hpp), else by cross-memory attach (process_vm_readv), where the kernel
+// checks every address. All are safe against a peer that gives up in the middle and hands its
+// buffers back to the program: it withdraws its call record first, loads within a process hold it
+// up until they are over, and what another process has read counts only if the record still stands
+// afterwards.
 // One thread at a time per object. Knows no plan, transport or board.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <memory>
 
 #include "runtime/call_record.hpp"
+#include "runtime/window.hpp"
 #include "transports/control.hpp"
 
 namespace tutti {
@@ -52,8 +54,8 @@ class PeerMemory {
   // A rank of this process.
   explicit PeerMemory(std::shared_ptr<CallRecord> local)
       : record_(local.get()), keep_(std::move(local)) {}
-  // A rank of another process of this host; `shared` must outlive the object.
-  PeerMemory(const PeerInfo& peer, CallRecord* shared);
+  // A rank of another process of this host; `shared` and `windows` must outlive the object.
+  PeerMemory(const PeerInfo& peer, CallRecord* shared, const PeerWindows* windows = nullptr);
 
   // Begins to read the peer's call `operation`; false: it has been withdrawn. leave() in either
   // case; false: withdrawn in between, so what was read is worth nothing.
@@ -64,6 +66,8 @@ class PeerMemory {
   [[nodiscard]] std::uint64_t input() const { return input_; }
   [[nodiscard]] std::uint64_t output() const { return output_; }
   [[nodiscard]] bool mapped() const { return keep_ != nullptr; }
+  // Where the peer's memory can be loaded from, or null: in no window of its. Mapped or not.
+  [[nodiscard]] const void* in_window(std::uint64_t address, std::uint64_t bytes) const;
   // Where not mapped: copies. 0 or errno; ESRCH if that process is no more.
   [[nodiscard]] int read(std::uint64_t address, void* into, std::uint64_t bytes) const;
   // Where not mapped: may this process read that one? 0 or errno.
@@ -77,6 +81,7 @@ class PeerMemory {
   std::shared_ptr<CallRecord> keep_;  // null: another process
   std::int32_t pid_ = 0;
   std::uint64_t token_ = 0, token_address_ = 0;
+  const PeerWindows* windows_ = nullptr;
   std::uint64_t operation_ = 0, input_ = 0, output_ = 0;
 };
 

@@ -43,40 +43,85 @@ std::uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
+const RankOrder& order_of(const PlanOptions& options, std::uint32_t replica) {
+  static const RankOrder by_number;
+  if (options.orders == nullptr || options.orders->empty()) return by_number;
+  return (*options.orders)[replica % options.orders->size()];
+}
+
+// Orders in use, each replica's; one where all have the same.
+std::uint32_t orders_in(const PlanOptions& options) {
+  const std::size_t orders = options.orders == nullptr ? 0 : options.orders->size();
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(orders, 1, options.replicas));
+}
+
 std::uint64_t carve_hash(const Algorithm& algorithm, const Problem& problem,
                          const PlanOptions& options, std::uint64_t slot_bytes) {
   std::uint64_t hash = hash_text(algorithm.name);
   for (const std::uint64_t word :
        {static_cast<std::uint64_t>(problem.collective), static_cast<std::uint64_t>(problem.ranks),
         static_cast<std::uint64_t>(problem.root), static_cast<std::uint64_t>(options.protocol),
-        std::uint64_t{options.replicas}, std::uint64_t{options.slots}, slot_bytes})
+        std::uint64_t{options.replicas}, std::uint64_t{options.slots}, slot_bytes,
+        options.packets ? 1 + static_cast<std::uint64_t>(*options.packets) : 0})
     hash = mix(hash, word);
+  for (std::uint32_t replica = 0; replica < orders_in(options); ++replica)
+    for (const Rank rank : order_of(options, replica).ranks())
+      hash = mix(hash, static_cast<std::uint64_t>(rank));
   return hash;
 }
 
 // All ranks' programs after the passes, one at a time: nobody holds the whole schedule to run.
 class Programs {
  public:
-  Programs(const Algorithm& algorithm, const Problem& problem, std::uint32_t replicas)
+  Programs(const Algorithm& algorithm, const Problem& problem, const PlanOptions& options)
       : algorithm_(algorithm),
         problem_(problem),
-        replicas_(replicas),
+        options_(options),
+        replicas_(options.replicas),
         base_(algorithm.shape(problem)) {}
 
   [[nodiscard]] ScheduleShape shape() const {
     return replicas_ == 1 ? base_ : replicate_shape(base_, replicas_);
   }
   [[nodiscard]] RankProgram program(Rank rank) const {
-    RankProgram plain = algorithm_.program(problem_, rank);
-    return replicas_ == 1 ? plain : replicate_program(base_, plain, replicas_);
+    if (orders_in(options_) == 1) {
+      const RankProgram one = in_order(order_of(options_, 0), rank);
+      return replicas_ == 1 ? one : replicate_program(base_, one, replicas_);
+    }
+    std::vector<RankProgram> each;
+    for (std::uint32_t replica = 0; replica < replicas_; ++replica)
+      each.push_back(in_order(order_of(options_, replica), rank));
+    return replicate_programs(base_, each);
   }
 
  private:
+  [[nodiscard]] RankProgram in_order(const RankOrder& order, Rank rank) const {
+    return reorder_program(algorithm_.program(problem_, order.place_of(rank)), order);
+  }
+
   const Algorithm& algorithm_;
   const Problem& problem_;
+  const PlanOptions& options_;
   std::uint32_t replicas_;
   ScheduleShape base_;
 };
+
+Status check_orders(const Problem& problem, const PlanOptions& options) {
+  bool by_number = true;
+  for (std::uint32_t replica = 0; replica < orders_in(options); ++replica)
+    by_number = by_number && order_of(options, replica).is_by_number();
+  if (by_number) return {};
+  if (!can_reorder(problem.collective))
+    return make_error(Code::kNotSupported,
+                      fmt::format("{} has chunks that belong to ranks: it runs by their numbers",
+                                  name_of(problem.collective)));
+  if (orders_in(options) > 1 && problem.collective != Collective::kAllReduce)
+    return make_error(Code::kNotSupported,
+                      fmt::format("{} has a root, which stands at one place: replicas cannot have "
+                                  "orders of their own",
+                                  name_of(problem.collective)));
+  return {};
+}
 
 // The connections into (or out of) a rank, sorted: the order is the layout.
 std::set<Edge> edges_of(const RankProgram& program, Rank rank, OperandKind kind) {
@@ -106,8 +151,8 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
   if (shape.max_per_pair > kMaxConnectionsPerPair)
     return make_error(
         Code::kInvalidArgument,
-        fmt::format("{} with {} replicas needs {} connections a pair; there are {}; "
-                    "lower TUTTI_REPLICAS",
+        fmt::format("{} with {} replicas needs {} connections between two ranks; there are {}; "
+                    "use fewer replicas (TUTTI_REPLICAS) or another algorithm or grouping",
                     shape.algorithm, o.replicas, shape.max_per_pair, kMaxConnectionsPerPair));
   if (o.slots > kMaxSlots)
     return make_error(
@@ -115,15 +160,17 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
         fmt::format("{} slots a connection; at most {}; lower TUTTI_SLOTS", o.slots, kMaxSlots));
   if (o.protocol != Protocol::kSlots) {
     const std::uint64_t pair = std::max<std::uint64_t>(shape.max_per_pair, 1);
-    const std::uint64_t cells = kCellsPerPair / (pair * o.slots);
+    const std::uint64_t cells = o.cells_per_pair / (pair * o.slots);
     if (cells == 0)
-      return make_error(Code::kInvalidArgument,
-                        fmt::format("{} needs {} connections a pair of {} slots; the flagged cells "
-                                    "of a pair hold {}",
-                                    shape.algorithm, shape.max_per_pair, o.slots, kCellsPerPair));
+      return make_error(
+          Code::kInvalidArgument,
+          fmt::format("{} needs {} connections a pair of {} slots; the flagged cells "
+                      "of a pair hold {}",
+                      shape.algorithm, shape.max_per_pair, o.slots, o.cells_per_pair));
     if (o.protocol == Protocol::kDirect) return o.slot_bytes == 0 ? kNoLimit : o.slot_bytes;
     o.slot_bytes = cells * kCellBytes;
-    return cells * kCellPayloadBytes;
+    return o.packets ? packet_capacity(*o.packets, o.slot_bytes, shape.max_message_chunks)
+                     : cells * kCellPayloadBytes;
   }
   const std::uint64_t incoming = std::max<std::uint64_t>(shape.max_incoming, 1);
   const std::uint64_t share =
@@ -151,6 +198,7 @@ ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index
   if (o.protocol != Protocol::kSlots) {
     spec.cells_per_slot = direct ? 1 : static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
     spec.first_cell = index * o.slots * spec.cells_per_slot;
+    spec.slot_bytes = spec.cells_per_slot * kCellBytes;
   } else {
     spec.slot_bytes = o.slot_bytes;
     spec.arena_offset_bytes = std::uint64_t{inbox_position} * o.slots * o.slot_bytes;
@@ -290,8 +338,8 @@ class ProofCache {
 };
 
 ProofCache& proof_cache() {
-  static ProofCache cache;
-  return cache;
+  static auto* const cache = new ProofCache;  // never destroyed: ranks may outlive main
+  return *cache;
 }
 
 }  // namespace
@@ -299,7 +347,7 @@ ProofCache& proof_cache() {
 Result<std::uint64_t> message_capacity(const Algorithm& algorithm, const Problem& problem,
                                        const PlanOptions& options) {
   PlanOptions laid_out = options;
-  const ScheduleShape shape = Programs(algorithm, problem, options.replicas).shape();
+  const ScheduleShape shape = Programs(algorithm, problem, options).shape();
   TUTTI_TRY_ASSIGN(const std::uint64_t bytes, lay_out_capacity(shape, laid_out));
   TUTTI_TRY(check_message(shape, bytes));
   return bytes;
@@ -330,7 +378,8 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
     return make_error(Code::kNotSupported,
                       fmt::format("algorithm {} does not do {} among {} ranks", algorithm.name,
                                   name_of(problem.collective), problem.ranks));
-  const Programs programs(algorithm, problem, options.replicas);
+  TUTTI_TRY(check_orders(problem, options));
+  const Programs programs(algorithm, problem, options);
   Plan plan;
   plan.algorithm = &algorithm;
   plan.options = options;

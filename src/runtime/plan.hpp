@@ -9,11 +9,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
 #include "schedule/cut.hpp"
+#include "schedule/rank_order.hpp"
 #include "transports/connection.hpp"
+#include "transports/packets.hpp"
 
 namespace tutti {
 
@@ -27,7 +30,14 @@ struct PlanOptions {
   std::uint64_t slot_bytes = 0;
   std::uint64_t arena_bytes = 0;  // inbox arena of every rank; kSlots only
   std::uint32_t min_slices = 1;   // run at least this many slices
+  // kFlagged: 512-byte cells of every pair, and what they are divided into where not one cell after
+  // the other (devices).
+  std::uint32_t cells_per_pair = kCellsPerPair;
+  std::optional<PacketFormat> packets = {};
   bool always_verify = false;
+  // Which rank takes which place of the schedule: replica j's are the orders' j-th, in turn; they
+  // outlive the plan. Null or empty: by number.
+  const std::vector<RankOrder>* orders = nullptr;
   bool operator==(const PlanOptions&) const = default;
 };
 
@@ -82,7 +92,9 @@ struct Plan {
 // Errors: kNotSupported if the family does not cover the problem; kInvalidUsage with the verifier's
 // message if the schedule falls; kInvalidArgument if the options cannot be laid out (the arena or
 // the pair's cells are too small for two slots a connection); kNotSupported for remote operands
-// without kDirect, for messages with data under it, and for stores into peers' memory.
+// without kDirect, for messages with data under it, for stores into peers' memory, and for an order
+// of ranks in a collective whose chunks belong to ranks. The seal holds for every order: a proof
+// speaks of places (passes.hpp, reorder).
 [[nodiscard]] Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
                                         const PlanOptions& options, Rank rank);
 

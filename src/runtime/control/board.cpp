@@ -3,73 +3,25 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
 
+#include "base/clock.hpp"
+#include "base/shared_file.hpp"
 #include "runtime/control/board_memory.hpp"
+#include "runtime/control/board_words.hpp"
 #include "runtime/control/codec.hpp"
 #include "runtime/control/control_fd.hpp"
+#include "runtime/control/flight_file.hpp"
+#include "runtime/control/process_stat.hpp"
 
 namespace tutti {
 namespace control {
 namespace {
-
-// A signature without its number in one word: collective, type, op (8 bits each), root (32 bits).
-std::uint64_t pack_kinds(const OperationSignature& signature) {
-  return static_cast<std::uint64_t>(signature.collective) |
-         static_cast<std::uint64_t>(signature.type) << 8 |
-         static_cast<std::uint64_t>(signature.op) << 16 |
-         static_cast<std::uint64_t>(static_cast<std::uint32_t>(signature.root)) << 32;
-}
-
-// False if any field is out of range.
-bool unpack_kinds(std::uint64_t word, Rank ranks, OperationSignature& signature) {
-  const auto collective = word & 0xff;
-  const auto type = (word >> 8) & 0xff;
-  const auto op = (word >> 16) & 0xff;
-  const auto root = static_cast<Rank>(static_cast<std::uint32_t>(word >> 32));
-  if (collective >= kCollectiveCount || type >= kDataTypeCount || op >= kReduceOpCount)
-    return false;
-  if (root < 0 || root >= ranks) return false;
-  signature.collective = static_cast<Collective>(collective);
-  signature.type = static_cast<DataType>(type);
-  signature.op = static_cast<ReduceOp>(op);
-  signature.root = root;
-  return true;
-}
-
-// The poison in one word, so that a rank that dies while it poisons leaves all or nothing:
-// kind (4 bits), code (4), culprit + 1 (24), reporter + 1 (24), and a set top bit.
-std::uint64_t pack_poison(const Poison& poison) {
-  return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(poison.kind) |
-         static_cast<std::uint64_t>(poison.code) << 4 |
-         static_cast<std::uint64_t>(poison.culprit + 1) << 8 |
-         static_cast<std::uint64_t>(poison.reporter + 1) << 32;
-}
-
-Rank unpack_rank(std::uint64_t bits, Rank ranks) {
-  const auto rank_plus_one = static_cast<Rank>(bits & 0xffffff);
-  return rank_plus_one <= ranks ? rank_plus_one - 1 : kNoRank;
-}
-
-// Words that no honest rank writes still become a poison: the communicator is dead either way.
-Poison unpack_poison(std::uint64_t word, Rank ranks) {
-  Poison poison;
-  const auto kind = word & 0xf;
-  const auto code = (word >> 4) & 0xf;
-  const bool known_kind = kind >= static_cast<std::uint64_t>(Poison::Kind::kDeath) &&
-                          kind <= static_cast<std::uint64_t>(Poison::Kind::kNoWay);
-  const bool known_code = code >= static_cast<std::uint64_t>(Code::kUnhandledCudaError) &&
-                          code <= static_cast<std::uint64_t>(Code::kNotSupported);
-  poison.kind = known_kind ? static_cast<Poison::Kind>(kind) : Poison::Kind::kFailure;
-  poison.code = known_code ? static_cast<Code>(code) : Code::kRemoteError;
-  poison.culprit = unpack_rank(word >> 8, ranks);
-  poison.reporter = unpack_rank(word >> 32, ranks);
-  return poison;
-}
 
 class SharedBoard final : public Board {
  public:
@@ -80,6 +32,11 @@ class SharedBoard final : public Board {
       index_[static_cast<std::size_t>(local[i])] = static_cast<std::int32_t>(i);
     }
     mine_ = &memory_->block(static_cast<std::size_t>(index_[static_cast<std::size_t>(rank)]));
+    introduce();
+  }
+
+  ~SharedBoard() override {
+    if (memory_->fd() >= 0 && everybody_left()) remove_flight_file(memory_->fd());
   }
 
   void set_state(RankState state) override {
@@ -92,18 +49,31 @@ class SharedBoard final : public Board {
   // that sees a new field also sees the version that was written before it.
   void enter(const OperationSignature& signature) override {
     note_cpu();
+    waited_ = false;
     SignatureRecord& record = mine_->ring[signature.operation % kRememberedOperations];
     record.version.store(2 * signature.operation, std::memory_order_relaxed);
     record.kinds.store(pack_kinds(signature), std::memory_order_release);
     record.count.store(signature.count, std::memory_order_release);
     record.plan.store(signature.plan, std::memory_order_release);
+    record.entered_ns.store(coarse_now_ns(), std::memory_order_release);
     record.version.store(2 * signature.operation + 1, std::memory_order_release);
     // Pairs with last_entered(): who sees the number sees the record.
     mine_->line.entered.store(signature.operation, std::memory_order_release);
   }
 
+  // Only an operation that was slow has time for the clock; the others leave when they enter.
   void leave(std::uint64_t operation) override {
+    if (waited_) {
+      mine_->line.waits_for_plus_one.store(0, std::memory_order_relaxed);
+      mine_->line.left_ns.store(coarse_now_ns(), std::memory_order_relaxed);
+    }
     mine_->line.left.store(operation, std::memory_order_release);
+  }
+
+  // Hints, like waiting_for(); the time first, so that it is there where the gathering is seen.
+  void gather(Gathering gathering) override {
+    mine_->line.wait_since_ns.store(now_ns(), std::memory_order_relaxed);
+    mine_->line.gathering.store(static_cast<std::uint32_t>(gathering), std::memory_order_release);
   }
 
   void note_cpu() override {
@@ -112,8 +82,12 @@ class SharedBoard final : public Board {
       mine_->line.cpu_plus_one.store(cpu + 1, std::memory_order_relaxed);
   }
 
-  void waiting_for(Rank peer) override {
-    // A hint for those who look for the culprit; orders nothing.
+  using Board::waiting_for;
+  void waiting_for(Rank peer, const WaitPlace& place) override {
+    waited_ = true;
+    // Hints for those who look for the culprit; they order nothing.
+    mine_->line.wait_place.store(pack_place(place), std::memory_order_relaxed);
+    mine_->line.wait_since_ns.store(place.since_ns, std::memory_order_relaxed);
     mine_->line.waits_for_plus_one.store(peer + 1, std::memory_order_relaxed);
   }
 
@@ -149,6 +123,14 @@ class SharedBoard final : public Board {
     return result;
   }
 
+  [[nodiscard]] std::optional<OperationSignature> current(Rank rank) const override {
+    const RankBlock* block = block_of(rank);
+    if (block == nullptr) return std::nullopt;
+    const std::uint64_t entered = last_entered(rank);
+    if (entered <= block->line.left.load(std::memory_order_acquire)) return std::nullopt;
+    return signature(rank, entered);
+  }
+
   [[nodiscard]] std::uint64_t last_entered(Rank rank) const override {
     const RankBlock* block = block_of(rank);
     return block == nullptr ? 0 : block->line.entered.load(std::memory_order_acquire);
@@ -176,6 +158,25 @@ class SharedBoard final : public Board {
  private:
   static constexpr std::int32_t kNotHere = -1;
 
+  // So that other programs can tell who this is and whether it still lives.
+  void introduce() {
+    RankIdentity& identity = mine_->identity;
+    identity.rank.store(rank_, std::memory_order_relaxed);
+    identity.start_ticks.store(process_start_ticks(::getpid()), std::memory_order_relaxed);
+    identity.pid_namespace.store(pid_namespace(), std::memory_order_relaxed);
+    identity.uid.store(::geteuid(), std::memory_order_relaxed);
+    // Release: who sees the pid sees the rest.
+    identity.pid.store(::getpid(), std::memory_order_release);
+  }
+
+  // In order, and nothing is worth a look afterwards. The last one out sees it.
+  [[nodiscard]] bool everybody_left() const {
+    if (poisoned()) return false;
+    for (Rank rank = 0; rank < ranks_; ++rank)
+      if (block_of(rank) != nullptr && state(rank) != RankState::kLeft) return false;
+    return true;
+  }
+
   [[nodiscard]] RankBlock* block_of(Rank rank) const {
     if (rank < 0 || rank >= ranks_) return nullptr;
     const std::int32_t index = index_[static_cast<std::size_t>(rank)];
@@ -187,6 +188,7 @@ class SharedBoard final : public Board {
   const Rank ranks_;
   std::vector<std::int32_t> index_;  // global rank to block; fixed
   RankBlock* mine_ = nullptr;
+  bool waited_ = false;      // slowly, in this operation; user thread
   std::mutex poison_mutex_;  // among the threads of this rank: its detail is written once
 };
 
@@ -249,15 +251,44 @@ Result<std::shared_ptr<BoardMemory>> map_once(const MappingKey& key, int fd, std
   return memory;
 }
 
+// A new segment with its header.
+Result<UniqueFd> make_segment(const BoardName& name, std::size_t blocks,
+                              const BoardOptions& options) {
+  const std::size_t bytes = board_bytes(blocks);
+  UniqueFd segment;
+  if (!options.flight_dir.empty()) {
+    Result<UniqueFd> file = make_flight_file(options.flight_dir, name, bytes);
+    if (file)
+      segment = *std::move(file);
+    else
+      TUTTI_LOG(options.log, LogLevel::kError,
+                "{}; what this communicator does will not outlive its last rank, see "
+                "TUTTI_FLIGHT_DIR",
+                file.error().message);
+  }
+  if (!segment) {
+    TUTTI_TRY_ASSIGN(segment, make_shared_file("board", bytes));
+  }
+  const BoardHeader header = make_board_header(name, blocks);
+  if (::pwrite(segment.get(), &header, sizeof header, 0) != sizeof header)
+    return errno_error("cannot write the board's header", errno);
+  return segment;
+}
+
 // The first rank of the host makes the segment and lends it to who asks.
-Result<UniqueFd> make_and_serve(ControlPlane& control, std::size_t ranks) {
-  TUTTI_TRY_ASSIGN(UniqueFd segment, make_segment(board_bytes(ranks)));
+Result<UniqueFd> make_and_serve(ControlPlane& control, std::size_t blocks,
+                                const BoardOptions& options) {
+  const std::vector<PeerInfo> peers = control.peers();
+  const PeerInfo& self = peers[static_cast<std::size_t>(control.rank())];
+  const BoardName name{.session = control.session(),
+                       .host = self.host,
+                       .first = self.rank,
+                       .ranks = static_cast<std::int32_t>(peers.size())};
+  TUTTI_TRY_ASSIGN(UniqueFd segment, make_segment(name, blocks, options));
   auto lent = std::make_shared<UniqueFd>(::fcntl(segment.get(), F_DUPFD_CLOEXEC, 0));
   if (!*lent) return errno_error("cannot duplicate the board's descriptor", errno);
-  const std::uint64_t host = control.peers()[static_cast<std::size_t>(control.rank())].host_id;
-  const std::vector<PeerInfo> peers = control.peers();
   control.serve(RequestKind::kBoard,
-                [lent, host, peers](const Request& request) -> Result<HandlerReply> {
+                [lent, host = self.host_id, peers](const Request& request) -> Result<HandlerReply> {
                   if (peers[static_cast<std::size_t>(request.from)].host_id != host) {
                     return make_error(Code::kInvalidUsage, "the board is for ranks of its host");
                   }
@@ -277,7 +308,8 @@ Result<UniqueFd> fetch(ControlPlane& control, Rank first, Deadline deadline) {
 }  // namespace
 }  // namespace control
 
-Result<std::unique_ptr<Board>> Board::open(ControlPlane& control, Deadline deadline) {
+Result<std::unique_ptr<Board>> Board::open(ControlPlane& control, Deadline deadline,
+                                           const BoardOptions& options) {
   const std::vector<PeerInfo>& peers = control.peers();
   const Rank rank = control.rank();
   const std::uint64_t host = peers[static_cast<std::size_t>(rank)].host_id;
@@ -285,17 +317,17 @@ Result<std::unique_ptr<Board>> Board::open(ControlPlane& control, Deadline deadl
   for (const PeerInfo& peer : peers) {
     if (peer.host_id == host) local.push_back(peer.rank);
   }
-  std::shared_ptr<control::BoardMemory> memory;
-  if (local.size() == 1) {
-    memory = control::BoardMemory::alone();
-  } else {
+  const auto shared = [&]() -> Result<std::shared_ptr<control::BoardMemory>> {
     TUTTI_TRY_ASSIGN(const UniqueFd segment,
-                     local.front() == rank ? control::make_and_serve(control, local.size())
+                     local.front() == rank ? control::make_and_serve(control, local.size(), options)
                                            : control::fetch(control, local.front(), deadline));
-    TUTTI_TRY_ASSIGN(memory,
-                     control::map_once({control.session(), host}, segment.get(), local.size()));
-  }
-  return std::make_unique<control::SharedBoard>(std::move(memory), rank,
+    return control::map_once({control.session(), host}, segment.get(), local.size());
+  };
+  Result<std::shared_ptr<control::BoardMemory>> memory = shared();
+  // A rank that is alone needs no segment but to be watched.
+  if (!memory && local.size() == 1) memory = control::BoardMemory::alone();
+  if (!memory) return tl::unexpected(std::move(memory).error());
+  return std::make_unique<control::SharedBoard>(*std::move(memory), rank,
                                                 static_cast<Rank>(peers.size()), std::move(local));
 }
 

@@ -1,7 +1,8 @@
 // The board: one small shared record for every rank of a host, in one memfd made by the host's
-// lowest rank. Says what each rank is doing and whom it waits for, readable also after its SIGKILL;
-// carries the poison that ends everyone's calls. Written by its owner only, except the poison,
-// which the first writer wins. Readers validate: nothing here is trusted as an index or a bound.
+// lowest rank. Says what each rank is doing, since when, and whom it waits for, readable also after
+// its SIGKILL, and by other programs (board_view.hpp); carries the poison that ends everyone's
+// calls. Written by its owner only, except the poison, which the first writer wins. Readers
+// validate: nothing here is trusted as an index or a bound.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/call_record.hpp"
 #include "runtime/control/control_plane.hpp"
@@ -24,6 +26,7 @@ struct OperationSignature {
   Rank root = 0;
   std::uint64_t count = 0;  // elements
   std::uint64_t plan = 0;   // plan id
+  bool in_windows = false;  // input and output lie in symmetric windows
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
   [[nodiscard]] std::uint64_t hash() const;
@@ -40,6 +43,11 @@ enum class RankState : std::uint32_t {
   kFailed = 4,
 };
 
+// A collective that is no operation, in which a rank waits for the others to come.
+enum class Gathering : std::uint32_t { kNone = 0, kSplit = 1, kShrink = 2, kWindow = 3 };
+inline constexpr Gathering kLastGathering = Gathering::kWindow;
+[[nodiscard]] std::string_view name_of(Gathering gathering);
+
 // Why the communicator is dead.
 struct Poison {
   Code code = Code::kRemoteError;
@@ -52,26 +60,44 @@ struct Poison {
     kAbort = 4,     // culprit called abort
     kFailure = 5,   // culprit met a local error
     kNoWay = 6,     // reporter could not connect to culprit, which may be well
+    kLeft = 7,      // culprit left in order, without the call that reporter is in
+    kStopped = 8,   // kTimeout, and culprit's process is stopped
   } kind = Kind::kDeath;
+  // Of a death: what the dead one was in, and where that is nothing, what it had left last.
   OperationSignature mine{}, theirs{};
 };
 
 // How many of a rank's last operations the board keeps.
 inline constexpr std::size_t kRememberedOperations = 64;
 
+// Where in a plan a rank waits, and since when (now_ns()).
+struct WaitPlace {
+  std::uint32_t lane = 0, step = 0, slice = 0;
+  std::int64_t since_ns = 0;
+};
+
+struct BoardOptions {
+  // TUTTI_FLIGHT_DIR: the board lies in a file there (flight_file.hpp); empty: in nameless memory.
+  std::string flight_dir{};
+  Log log = Log();
+};
+
 class Board {
  public:
-  // Collective over the ranks of this host (lowest rank creates, the others ask it).
-  [[nodiscard]] static Result<std::unique_ptr<Board>> open(ControlPlane& control,
-                                                           Deadline deadline);
+  // Collective over the ranks of this host (lowest rank creates, the others ask it). A folder that
+  // takes no file is logged, and the board is nameless then.
+  [[nodiscard]] static Result<std::unique_ptr<Board>> open(ControlPlane& control, Deadline deadline,
+                                                           const BoardOptions& options = {});
   virtual ~Board() = default;
 
   // Owner's writes, user thread, a few stores.
   virtual void set_state(RankState state) = 0;
   virtual void enter(const OperationSignature& signature) = 0;  // keeps the last few
   virtual void leave(std::uint64_t operation) = 0;
-  virtual void waiting_for(Rank peer) = 0;  // kNoRank: for nobody
-  virtual void note_cpu() = 0;              // where this thread runs now; enter() notes it too
+  virtual void waiting_for(Rank peer, const WaitPlace& place) = 0;  // kNoRank: for nobody
+  void waiting_for(Rank peer) { waiting_for(peer, {}); }
+  virtual void gather(Gathering gathering) = 0;  // kNone: it is over
+  virtual void note_cpu() = 0;                   // where this thread runs now; enter() notes it too
   // Anyone's reads; any thread.
   [[nodiscard]] virtual RankState state(Rank rank) const = 0;
   // Where the rank ran when it last noted it; -1: not known.
@@ -80,6 +106,8 @@ class Board {
   [[nodiscard]] virtual std::optional<OperationSignature> signature(
       Rank rank, std::uint64_t operation) const = 0;
   [[nodiscard]] virtual std::uint64_t last_entered(Rank rank) const = 0;
+  // The operation that the rank has entered and not left, if any.
+  [[nodiscard]] virtual std::optional<OperationSignature> current(Rank rank) const = 0;
   [[nodiscard]] virtual Rank waits_for(Rank rank) const = 0;
   // Where `rank` tells other processes of its buffers; null: not on this host. Written by its
   // owner.

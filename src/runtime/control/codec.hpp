@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace tutti::control {
 
 class Writer {
@@ -79,17 +81,12 @@ class Reader {
     std::copy(field.begin(), field.end(), result.begin());
     return result;
   }
-  // Unprintable bytes become '?', so that a peer's text can stand in an error message.
+  // printable(), so that a peer's text can stand in an error message.
   [[nodiscard]] std::string text(std::size_t most_bytes) {
     const auto text_bytes = number<std::uint16_t>();
     if (text_bytes > most_bytes) ok_ = false;
     const std::span<const std::byte> field = raw(ok_ ? text_bytes : 0);
-    std::string result;
-    for (const std::byte byte : field) {
-      const auto character = static_cast<unsigned char>(byte);
-      result += character >= 0x20 && character != 0x7f ? static_cast<char>(character) : '?';
-    }
-    return result;
+    return printable({reinterpret_cast<const char*>(field.data()), field.size()}, field.size());
   }
   [[nodiscard]] std::string padded_text(std::size_t field_bytes) {
     std::string result = text(field_bytes);

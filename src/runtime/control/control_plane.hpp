@@ -7,36 +7,98 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.hpp"
+#include "runtime/control/session_key.hpp"
 #include "transports/control.hpp"
 
 namespace tutti {
 
 inline constexpr std::size_t kUniqueIdBytes = 128;
-inline constexpr std::size_t kSessionIdBytes = 16;
 
-// {version, address, 128-bit public session id, 256-bit secret}. Whoever holds it may join.
+// {version, addresses of the root, 128-bit public session id, 256-bit secret}. Whoever holds it may
+// join.
 struct UniqueId {
   std::array<std::byte, kUniqueIdBytes> bytes{};
+};
+
+struct RootOptions {
+  Log log = Log();
+  // TUTTI_IFNAME's value: on which network interface the root listens besides its Unix socket, so
+  // that ranks of other hosts can come. nullopt: as this process is configured.
+  std::optional<std::string> interfaces{};
 };
 
 // Creates an id and a root service in this process that lets any number of ranks meet once. The
 // root lives on a thread of its own until the job has met or failed to, an hour has passed without
 // anybody coming, or the process ends; nobody has to join it. A forked child does not have it, and
-// may create ids of its own. Any thread.
-[[nodiscard]] Result<UniqueId> create_unique_id(const Log& log = Log());
+// may create ids of its own. Errors: kInvalidArgument (no such interface; names those present),
+// kSystemError. Any thread.
+[[nodiscard]] Result<UniqueId> create_unique_id(const RootOptions& options = {});
+
+// The id of a job whose ranks have agreed beforehand where its root is and hold a secret of at
+// least 16 bytes, for launchers that pass no data from rank to rank. Equal arguments make equal
+// ids, in every process; nothing is asked of the system, and nothing listens yet: the process of
+// rank 0 calls serve_root(), the others' join() waits for that. `host`: an IP address, or a name
+// that every rank's resolver knows, at most 59 bytes. `job`: any text that differs from every other
+// job of the same secret, earlier runs too: whoever holds the id of a job may join it. Error:
+// kInvalidArgument. Any thread.
+[[nodiscard]] Result<UniqueId> unique_id_at(std::string_view host, std::uint16_t port,
+                                            std::span<const std::byte> secret,
+                                            std::string_view job);
+
+// Starts the root of an id of unique_id_at() in this process, where it lives as after
+// create_unique_id(). It listens at that address and nowhere else; a name that means the loopback
+// here, as hosts' own names often do, is taken for the address of the interface of `options`.
+// Errors: kSystemError (the port is taken, or the address is not of this host), kInvalidUsage (an
+// id with a root), kInvalidArgument. Once for each job. Any thread; waits for the system's resolver
+// where the host is a name.
+[[nodiscard]] Status serve_root(const UniqueId& id, const RootOptions& options = {});
 
 struct JoinOptions {
   Deadline deadline{};
   std::string host_id_text{};  // TUTTI_HOST_ID: ranks with equal texts count as one host
+  // TUTTI_IFNAME: where this rank listens for ranks of other hosts. Empty: where it reaches the
+  // root.
+  std::string interfaces{};
   Log log = Log();
   std::stop_token cancel{};  // ends join() early; not looked at afterwards
+};
+
+// Where a rank's service listens, for ranks of its machine and for others; empty: not at all.
+struct ServiceAddress {
+  std::string local;
+  std::string tcp;
+};
+
+struct ChildMember {
+  Rank parent = kNoRank;  // its rank in the older job
+  ServiceAddress address;
+};
+
+class ControlPlane;
+
+// One rank's part of a job that is being made of members of an older one. Its service listens and
+// lets nobody in yet: the members tell each other their addresses through the older job. The older
+// control plane outlives it. User thread.
+class ChildJob {
+ public:
+  virtual ~ChildJob() = default;
+  [[nodiscard]] virtual const ServiceAddress& address() const = 0;
+  // `members`: all, in the order of their new ranks, this one among them; `key`: the same on all.
+  // Returns at once: others may come later. Once. Error: kRemoteError (a list that cannot be).
+  [[nodiscard]] virtual Result<std::unique_ptr<ControlPlane>> enter(
+      const control::SessionKey& key, std::span<const ChildMember> members) = 0;
 };
 
 class ControlPlane : public ControlChannel {
@@ -53,12 +115,35 @@ class ControlPlane : public ControlChannel {
   // Collective, all ranks pass the same size; all together at most 64 MiB. User thread. One at a
   // time. Errors: kTimeout with the rank that did not come, kRemoteError with the rank that died,
   // kInvalidUsage if the sizes differ, kInvalidArgument if they are too large.
-  [[nodiscard]] virtual Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine,
-                                                                 Deadline deadline) = 0;
+  // What rank 0 has in `announced`, of one length on all ranks, stands in everybody's afterwards.
+  [[nodiscard]] virtual Result<std::vector<std::byte>> allgather(
+      std::span<const std::byte> mine, Deadline deadline, std::span<std::byte> announced) = 0;
+  [[nodiscard]] Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine,
+                                                         Deadline deadline) {
+    return allgather(mine, deadline, {});
+  }
+  // The same of plain values, as they are: between equal builds.
+  template <typename T>
+  [[nodiscard]] Result<std::vector<T>> allgather_values(const T& mine, Deadline deadline,
+                                                        std::span<std::byte> announced = {}) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return allgather(std::as_bytes(std::span(&mine, 1)), deadline, announced)
+        .map([](const std::vector<std::byte>& bytes) {
+          std::vector<T> values(bytes.size() / sizeof(T));
+          std::memcpy(values.data(), bytes.data(), bytes.size());
+          return values;
+        });
+  }
   // Returns once every rank has entered it. An exchange of nothing.
   [[nodiscard]] Status barrier(Deadline deadline) {
     return allgather({}, deadline).map([](const std::vector<std::byte>&) {});
   }
+  // This rank cannot go on: whoever waits for it in the next exchange gets kRemoteError, by name.
+  // User thread.
+  virtual void call_off() {}
+  // This rank's part of a job of some of these ranks; listens where this one's does. Error:
+  // kSystemError.
+  [[nodiscard]] virtual Result<std::unique_ptr<ChildJob>> prepare_child() = 0;
   // Calls `on_death(rank)` on the service thread for every other rank whose process ends before
   // forget_peers(). Uses pidfds, or where the kernel refuses them a poll of /proc; `note` says so.
   // Ranks that are threads of this process, live on other hosts or in another pid namespace are not
@@ -71,8 +156,9 @@ class ControlPlane : public ControlChannel {
   // How deaths are noticed, and of whom they are not, in one line for people.
   [[nodiscard]] virtual std::string note() const = 0;
   // Public name of the job; equal on all ranks.
-  [[nodiscard]] virtual std::array<std::byte, kSessionIdBytes> session() const = 0;
-  // Ends calls once `over` says so; asked by the thread that waits in one. Before calls of others.
+  [[nodiscard]] virtual control::SessionId session() const = 0;
+  // Ends calls and exchanges once `over` says so; asked by the thread that waits in one. Before
+  // those of other threads.
   virtual void end_calls_when(std::function<bool()> over) = 0;
   // Ends calls and exchanges, those under way too, with kInvalidUsage. Any thread, never blocks.
   virtual void interrupt() = 0;

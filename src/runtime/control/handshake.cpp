@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
-#include <algorithm>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "runtime/control/codec.hpp"
@@ -17,22 +18,38 @@ enum class Refusal : std::uint16_t { kVersion = 1, kSession = 2, kRanks = 3, kPe
 
 using Mac = std::array<std::byte, crypto_auth_hmacsha256_BYTES>;
 
-enum class Role { kInitiator, kAcceptor };
+// What a MAC or a key is for; no two of them can be taken for each other.
+constexpr std::string_view kInitiatorLabel = "tutti initiator";
+constexpr std::string_view kAcceptorLabel = "tutti acceptor";
+constexpr std::string_view kFromInitiatorLabel = "tutti key from initiator";
+constexpr std::string_view kFromAcceptorLabel = "tutti key from acceptor";
 
-Mac prove_role(Role role, const SessionKey& key, const Claim& claim, const Nonce& initiator,
-               const Nonce& acceptor) {
-  Writer transcript;
-  transcript.text(role == Role::kInitiator ? "tutti initiator" : "tutti acceptor", 32);
-  transcript.number(kProtocolVersion).raw(key.session);
-  transcript.number(claim.rank).number(claim.peer).number(claim.ranks);
-  transcript.raw(initiator).raw(acceptor);
+struct Transcript {
+  const SessionKey& key;
+  const Claim& claim;
+  const Nonce& initiator;
+  const Nonce& acceptor;
+};
+
+Mac authenticate(std::string_view label, const Transcript& of) {
+  Writer text;
+  text.text(label, 32);
+  text.number(kProtocolVersion).raw(of.key.session);
+  text.number(of.claim.rank).number(of.claim.peer).number(of.claim.ranks);
+  text.raw(of.initiator).raw(of.acceptor);
   static_assert(kSecretBytes == crypto_auth_hmacsha256_KEYBYTES);
   Mac mac{};
   ::crypto_auth_hmacsha256(reinterpret_cast<unsigned char*>(mac.data()),
-                           reinterpret_cast<const unsigned char*>(transcript.bytes().data()),
-                           transcript.bytes().size(),
-                           reinterpret_cast<const unsigned char*>(key.secret.data()));
+                           reinterpret_cast<const unsigned char*>(text.bytes().data()),
+                           text.bytes().size(),
+                           reinterpret_cast<const unsigned char*>(of.key.secret.data()));
   return mac;
+}
+
+StreamKeys derive_keys(const Transcript& of) {
+  static_assert(sizeof(Mac) == sizeof(StreamKey));
+  return {.from_initiator = authenticate(kFromInitiatorLabel, of),
+          .from_acceptor = authenticate(kFromAcceptorLabel, of)};
 }
 
 bool equal_macs(const Mac& a, const Mac& b) {
@@ -60,18 +77,32 @@ Acceptor::Answer refuse(Refusal reason) {
   return {.packet = writer.take(), .proceed = false};
 }
 
-std::string_view describe_refusal(std::uint16_t reason) {
+std::string describe_refusal(std::uint16_t version, std::uint16_t reason) {
   switch (static_cast<Refusal>(reason)) {
     case Refusal::kVersion:
-      return "it speaks another protocol version";
+      return fmt::format(
+          "it speaks protocol version {}, this library {}: use the same library in all processes",
+          version, kProtocolVersion);
     case Refusal::kSession:
-      return "it serves another job";
+      return "it serves another job: pass the same id, or the same address and job, to all ranks";
     case Refusal::kRanks:
       return "the rank or the number of ranks is not of its job";
     case Refusal::kPeer:
       return "it is not the rank that was asked for";
   }
   return "for a reason unknown here";
+}
+
+// A refusal is understood in every version: it may be about the version.
+std::optional<std::string> read_refusal(std::span<const std::byte> packet) {
+  Reader reader(packet);
+  const auto magic = reader.number<std::uint32_t>();
+  const auto version = reader.number<std::uint16_t>();
+  const auto step = reader.number<std::uint16_t>();
+  const auto reason = reader.number<std::uint16_t>();
+  const bool legal = reader.ok() && magic == kMagic;
+  if (!legal || step != static_cast<std::uint16_t>(Step::kRefusal)) return std::nullopt;
+  return describe_refusal(version, reason);
 }
 
 }  // namespace
@@ -89,11 +120,9 @@ std::vector<std::byte> Initiator::hello() const {
 }
 
 Result<std::vector<std::byte>> Initiator::prove(std::span<const std::byte> challenge) const {
-  Reader refusal(challenge);
-  if (starts_with(refusal, Step::kRefusal)) {
+  if (const std::optional<std::string> refusal = read_refusal(challenge)) {
     return make_error(Code::kInvalidUsage,
-                      fmt::format("connection of rank {} refused: {}", claim_.rank,
-                                  describe_refusal(refusal.number<std::uint16_t>())));
+                      fmt::format("connection of rank {} refused: {}", claim_.rank, *refusal));
   }
   Reader reader(challenge);
   const bool legal = starts_with(reader, Step::kChallenge);
@@ -102,12 +131,19 @@ Result<std::vector<std::byte>> Initiator::prove(std::span<const std::byte> chall
   if (!legal || !reader.finished()) {
     return make_error(Code::kRemoteError, "malformed answer to a handshake");
   }
-  if (!equal_macs(mac, prove_role(Role::kAcceptor, key_, claim_, nonce_, acceptor_nonce))) {
+  if (!equal_macs(mac, authenticate(kAcceptorLabel, {key_, claim_, nonce_, acceptor_nonce}))) {
     return make_error(Code::kRemoteError, "the other end does not hold this job's secret");
   }
   Writer writer = start(Step::kProof);
-  writer.raw(prove_role(Role::kInitiator, key_, claim_, nonce_, acceptor_nonce));
+  writer.raw(authenticate(kInitiatorLabel, {key_, claim_, nonce_, acceptor_nonce}));
   return writer.take();
+}
+
+StreamKeys Initiator::stream_keys(std::span<const std::byte> challenge) const {
+  Reader reader(challenge);
+  static_cast<void>(starts_with(reader, Step::kChallenge));
+  const Nonce acceptor_nonce = reader.block<kNonceBytes>();
+  return derive_keys({key_, claim_, nonce_, acceptor_nonce});
 }
 
 Acceptor::Answer Acceptor::challenge(std::span<const std::byte> hello) {
@@ -116,7 +152,10 @@ Acceptor::Answer Acceptor::challenge(std::span<const std::byte> hello) {
   const auto version = reader.number<std::uint16_t>();
   const auto step = reader.number<std::uint16_t>();
   if (!reader.ok() || step != static_cast<std::uint16_t>(Step::kHello)) return {};
-  if (version != kProtocolVersion) return refuse(Refusal::kVersion);
+  if (version != kProtocolVersion) {
+    other_version_ = version;
+    return refuse(Refusal::kVersion);
+  }
   const SessionId session = reader.block<kSessionIdBytes>();
   claim_.rank = reader.number<Rank>();
   claim_.peer = reader.number<Rank>();
@@ -131,7 +170,7 @@ Acceptor::Answer Acceptor::challenge(std::span<const std::byte> hello) {
     return refuse(Refusal::kRanks);
   }
   Writer writer = start(Step::kChallenge);
-  writer.raw(nonce_).raw(prove_role(Role::kAcceptor, key_, claim_, initiator_nonce_, nonce_));
+  writer.raw(nonce_).raw(authenticate(kAcceptorLabel, {key_, claim_, initiator_nonce_, nonce_}));
   static_assert(8 + kNonceBytes + sizeof(Mac) <= kMaxHandshakeBytes);
   return {.packet = writer.take(), .proceed = true};
 }
@@ -141,7 +180,11 @@ bool Acceptor::accepts(std::span<const std::byte> proof) const {
   const bool legal = starts_with(reader, Step::kProof);
   const Mac mac = reader.block<sizeof(Mac)>();
   return legal && reader.finished() &&
-         equal_macs(mac, prove_role(Role::kInitiator, key_, claim_, initiator_nonce_, nonce_));
+         equal_macs(mac, authenticate(kInitiatorLabel, {key_, claim_, initiator_nonce_, nonce_}));
+}
+
+StreamKeys Acceptor::stream_keys() const {
+  return derive_keys({key_, claim_, initiator_nonce_, nonce_});
 }
 
 }  // namespace tutti::control

@@ -10,8 +10,10 @@
 // compared in constant time. Instead of a Challenge the acceptor may send a Refusal, which tells an
 // honest initiator why.
 //
-// Proves who is there at connect time; what follows is as safe as the socket (the kernel's, for
-// Unix sockets). Pure; any thread; each object one thread at a time.
+// Proves who is there at connect time. What follows is as safe as the kernel's Unix sockets, and
+// sealed over TCP under two keys, one for each direction, which both ends derive from the secret
+// and everything a MAC covers: nobody without the secret knows them, and no two connections share
+// them. Pure; any thread; each object one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/control/channel.hpp"
 #include "runtime/control/unique_id.hpp"
 
 namespace tutti::control {
@@ -38,8 +41,10 @@ struct Claim {
   bool operator==(const Claim&) const = default;
 };
 
-// A handshake packet is at most this long; more is not read.
-inline constexpr std::size_t kMaxHandshakeBytes = 128;
+struct StreamKeys {
+  StreamKey from_initiator{};
+  StreamKey from_acceptor{};
+};
 
 class Initiator {
  public:
@@ -49,6 +54,8 @@ class Initiator {
   // The Proof to send, after which the connection is open. Errors: kRemoteError (the acceptor does
   // not hold the secret, or talks rubbish), kInvalidUsage (it refused, with its reason).
   [[nodiscard]] Result<std::vector<std::byte>> prove(std::span<const std::byte> challenge) const;
+  // Of a challenge that prove() has accepted.
+  [[nodiscard]] StreamKeys stream_keys(std::span<const std::byte> challenge) const;
 
  private:
   SessionKey key_;
@@ -70,6 +77,10 @@ class Acceptor {
   // True: the initiator is who claim() says.
   [[nodiscard]] bool accepts(std::span<const std::byte> proof) const;
   [[nodiscard]] const Claim& claim() const { return claim_; }
+  // Once the initiator is accepted.
+  [[nodiscard]] StreamKeys stream_keys() const;
+  // The protocol version of a hello that was refused for it; 0: it was not.
+  [[nodiscard]] std::uint16_t other_version() const { return other_version_; }
 
  private:
   SessionKey key_;
@@ -78,6 +89,7 @@ class Acceptor {
   Nonce nonce_;
   Claim claim_;
   Nonce initiator_nonce_{};
+  std::uint16_t other_version_ = 0;
 };
 
 }  // namespace tutti::control

@@ -1,95 +1,122 @@
-// Joining: from the 128 bytes of an id to a control plane. A job of one rank needs no socket, no
-// thread and no root.
+// Joining: from the 128 bytes of an id to a control plane.
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sodium.h>
-#include <unistd.h>
 
-#include <map>
-#include <mutex>
-
+#include "base/config.hpp"
 #include "base/host.hpp"
+#include "runtime/control/interfaces.hpp"
 #include "runtime/control/plane.hpp"
 #include "runtime/control/root.hpp"
+#include "runtime/control/solo_plane.hpp"
+#include "runtime/control/tcp_socket.hpp"
 
 namespace tutti {
 namespace control {
 namespace {
 
-class SoloPlane final : public ControlPlane {
- public:
-  SoloPlane(const SessionId& session, const JoinOptions& options) : session_(session) {
-    peers_.push_back({.rank = 0,
-                      .pid = ::getpid(),
-                      .uid = ::geteuid(),
-                      .process_token = process_token(),
-                      .token_address = process_token_address(),
-                      .host_id = host_identity(options.host_id_text),
-                      .host = host_name().substr(0, kMaxHostBytes)});
-  }
+Error cannot_join(Rank rank, Error error) {
+  error.message = fmt::format("rank {} cannot join: {}", rank, error.message);
+  return error;
+}
 
-  [[nodiscard]] Rank rank() const override { return 0; }
-  [[nodiscard]] const std::vector<PeerInfo>& peers() const override { return peers_; }
-  void serve(RequestKind kind, Handler handler) override {
-    const std::lock_guard lock(mutex_);
-    handlers_[kind] = std::move(handler);
+// The names of an agreed root's host may become known only when rank 0's process has started.
+Result<std::vector<TcpAddress>> find_root(const IdContent& content, const JoinOptions& options) {
+  const std::function<bool()> cancelled = [&] { return options.cancel.stop_requested(); };
+  for (Backoff backoff;;) {
+    Result<std::vector<TcpAddress>> addresses = find_agreed(content.tcp, options.interfaces);
+    if (addresses || addresses.error().code != Code::kRemoteError) return addresses;
+    const Status again = backoff.pause(Stop(-1, &cancelled), options.deadline);
+    if (!again && again.error().code != Code::kTimeout) return tl::unexpected(again.error());
+    if (!again) return make_error(Code::kTimeout, addresses.error().message);
   }
-  // The handler runs on the calling thread.
-  [[nodiscard]] Result<Reply> call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
-                                   Deadline) override {
-    const std::lock_guard lock(mutex_);
-    const auto found = handlers_.find(kind);
-    if (peer != 0 || found == handlers_.end()) {
-      return make_error(Code::kInvalidArgument,
-                        fmt::format("request {} to rank {} of 1: nobody serves it",
-                                    static_cast<int>(kind), peer));
-    }
-    TUTTI_TRY_ASSIGN(HandlerReply answer, found->second(Request{.from = 0, .payload = payload}));
-    Reply reply{.payload = std::move(answer.payload), .fd = {}};
-    if (answer.lent_fd >= 0) reply.fd.reset(::fcntl(answer.lent_fd, F_DUPFD_CLOEXEC, 0));
-    return reply;
-  }
-  [[nodiscard]] Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine,
-                                                         Deadline) override {
-    return std::vector<std::byte>(mine.begin(), mine.end());
-  }
-  void watch_peers(std::function<void(Rank)>) override {}
-  void forget_peers() override {}
-  [[nodiscard]] bool has_pidfd() const override { return tutti::has_pidfd(); }
-  [[nodiscard]] std::string note() const override { return "one rank: nobody to watch"; }
-  [[nodiscard]] SessionId session() const override { return session_; }
-  void end_calls_when(std::function<bool()>) override {}
-  void interrupt() override {}
-  void close() override {
-    const std::lock_guard lock(mutex_);
-    handlers_.clear();
-  }
+}
 
- private:
-  SessionId session_;
-  std::vector<PeerInfo> peers_;
-  std::mutex mutex_;
-  std::map<RequestKind, Handler> handlers_;  // guarded by mutex_
+// Where this rank listens for ranks of other hosts: where it was told to, else on the network over
+// which it reaches the root.
+Result<std::optional<TcpAddress>> listen_where(const std::vector<TcpAddress>& root,
+                                               const JoinOptions& options) {
+  if (!options.interfaces.empty()) return choose_interface(list_interfaces(), options.interfaces);
+  for (const TcpAddress& address : root) {
+    if (const std::optional<TcpAddress> source = source_towards(address)) return source;
+  }
+  return std::nullopt;
+}
+
+struct Ways {
+  Way root;
+  std::optional<TcpAddress> tcp_at{};
 };
 
-Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content, const PlaneOptions& own,
-                                              const JoinOptions& options) {
-  Result<std::unique_ptr<Plane>> plane = Plane::start(own);
-  if (!plane) {
-    Error error = std::move(plane).error();
-    error.message = fmt::format("rank {} cannot join: {}", own.rank, error.message);
-    return tl::unexpected(std::move(error));
+Result<Ways> find_ways(const IdContent& content, std::uint64_t locality,
+                       const JoinOptions& options) {
+  const bool near = !content.local.empty() && content.locality == locality;
+  if (content.tcp.empty() && !near) {
+    return make_error(
+        Code::kInvalidUsage,
+        "the unique id was made on another host and names no network interface of it: "
+        "set TUTTI_IFNAME there");
   }
-  const std::stop_callback cancelled(options.cancel, [&] { (*plane)->interrupt(); });
-  TUTTI_TRY((*plane)->meet(content.address, options));
-  return plane;
+  std::vector<TcpAddress> root;
+  if (!content.tcp.empty()) {
+    TUTTI_TRY_ASSIGN(root, find_root(content, options));
+  }
+  Ways ways{.root = Way(content.local)};
+  if (!near) {
+    std::vector<std::string> addresses;
+    for (const TcpAddress& address : root) addresses.push_back(address.text());
+    ways.root = Way(std::move(addresses), content.agreed());
+  }
+  if (!root.empty()) {
+    TUTTI_TRY_ASSIGN(ways.tcp_at, listen_where(root, options));
+  }
+  return ways;
 }
 
 }  // namespace
+
+Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content, PlaneOptions own,
+                                              const JoinOptions& options) {
+  if (own.locality == 0) own.locality = host_identity("");
+  Result<Ways> ways = find_ways(content, own.locality, options);
+  if (!ways) return tl::unexpected(cannot_join(own.rank, std::move(ways).error()));
+  if (!own.tcp_at) own.tcp_at = ways->tcp_at;
+  Result<std::unique_ptr<Service>> service = Plane::start_service(own);
+  if (!service) return tl::unexpected(cannot_join(own.rank, std::move(service).error()));
+  Result<std::unique_ptr<Plane>> plane = Plane::start(own, *std::move(service));
+  if (!plane) return tl::unexpected(cannot_join(own.rank, std::move(plane).error()));
+  const std::stop_callback cancelled(options.cancel, [&] { (*plane)->interrupt(); });
+  TUTTI_TRY((*plane)->meet(ways->root, options));
+  return plane;
+}
+
 }  // namespace control
 
-Result<UniqueId> create_unique_id(const Log& log) { return control::start_root(log); }
+namespace {
+
+Result<std::string> settle_interfaces(const RootOptions& options) {
+  if (options.interfaces) return *options.interfaces;
+  TUTTI_TRY_ASSIGN(const Config config, process_config());
+  return config.interfaces;
+}
+
+}  // namespace
+
+Result<UniqueId> create_unique_id(const RootOptions& options) {
+  TUTTI_TRY_ASSIGN(const std::string interfaces, settle_interfaces(options));
+  return control::start_root(options.log, interfaces);
+}
+
+Status serve_root(const UniqueId& id, const RootOptions& options) {
+  TUTTI_TRY_ASSIGN(const control::IdContent content, control::decode_id(id));
+  if (!content.agreed()) {
+    return make_error(
+        Code::kInvalidUsage,
+        "this unique id has its root: only ids of an agreed address need to be served");
+  }
+  TUTTI_TRY_ASSIGN(const std::string interfaces, settle_interfaces(options));
+  return control::start_agreed_root(content, options.log, interfaces);
+}
 
 Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const UniqueId& id, Rank rank,
                                                          std::int32_t ranks,
@@ -103,7 +130,8 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const UniqueId& id, Ran
   }
   if (ranks == 1) {
     control::retire_root(content.key.session);
-    return std::make_unique<control::SoloPlane>(content.key.session, options);
+    return control::make_solo_plane(content.key.session,
+                                    control::own_info(0, options.host_id_text));
   }
   auto plane = control::start_and_meet(
       content,

@@ -2,21 +2,16 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <climits>
-#include <ctime>
 
 namespace tutti::control {
 namespace {
 
-// Between two attempts at an acceptor that sheds load.
-constexpr std::int64_t kFirstBackoffNs = 1'000'000;
-constexpr std::int64_t kLongestBackoffNs = 50'000'000;
+constexpr std::int64_t kLongestAwaitNs = 250'000'000;  // thousands of ranks may ask
 
 std::chrono::steady_clock::time_point time_point(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns));
@@ -46,119 +41,97 @@ Error hung_up() { return {Code::kRemoteError, "the other end hung up", kNoRank};
 
 }  // namespace
 
-Result<std::unique_ptr<StopSignal>> StopSignal::create() {
-  ControlFd fd = ControlFd::from([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
-  if (!fd) return errno_error("cannot create an eventfd", errno);
-  return std::unique_ptr<StopSignal>(new StopSignal(std::move(fd)));
-}
-
-void StopSignal::raise() {
-  if (!fd_.of_this_process()) return;
-  const std::uint64_t one = 1;  // never read back, so it stays raised
-  [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof(one));
-}
-
-Status wait_for(int socket, short events, const Stop& stop, Deadline deadline) {
-  std::array<pollfd, 2> watched{{{.fd = socket, .events = events, .revents = 0},
-                                 {.fd = stop.fd, .events = POLLIN, .revents = 0}}};
-  for (;;) {
-    std::int64_t left_ns = std::max<std::int64_t>(deadline.left_ns(), 0);
-    if (stop.over != nullptr) left_ns = std::min(left_ns, Stop::kAskNs);
-    const timespec left{.tv_sec = left_ns / 1'000'000'000, .tv_nsec = left_ns % 1'000'000'000};
-    const int ready = ::ppoll(watched.data(), watched.size(), &left, nullptr);
-    if (ready < 0 && errno != EINTR) return errno_error("cannot poll a socket", errno);
-    if (ready > 0 && watched[1].revents != 0) {
-      return make_error(Code::kInvalidUsage, "the control plane was closed during a call");
-    }
-    if (ready > 0) return {};
-    if (stop.over != nullptr && (*stop.over)()) {
-      return make_error(Code::kInvalidUsage, "the communicator ended during a call");
-    }
-    if (deadline.passed()) return make_error(Code::kTimeout, "no answer in time");
-  }
-}
-
-Status send_within(int socket, std::span<const std::byte> packet, const Stop& stop,
+Status send_within(Channel& channel, std::span<const std::byte> packet, const Stop& stop,
                    Deadline deadline) {
-  for (;;) {
-    const IoState state = send_packet(socket, packet);
-    if (state == IoState::kDone) return {};
-    if (state != IoState::kAgain) return tl::unexpected(hung_up());
-    TUTTI_TRY(wait_for(socket, POLLOUT, stop, deadline));
+  IoState state = channel.send(packet);
+  while (state == IoState::kAgain) {
+    TUTTI_TRY(wait_for(channel.fd(), POLLOUT, stop, deadline));
+    state = channel.send(packet);
   }
+  while (state == IoState::kDone && channel.unsent()) {
+    TUTTI_TRY(wait_for(channel.fd(), POLLOUT, stop, deadline));
+    state = channel.flush();
+  }
+  if (state != IoState::kDone) return tl::unexpected(hung_up());
+  return {};
 }
 
-Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool want_fd,
+Result<Received> receive_within(Channel& channel, std::span<std::byte> buffer, bool want_fd,
                                 const Stop& stop, Deadline deadline) {
   for (;;) {
-    Received received = receive_packet(socket, buffer, want_fd);
+    Received received = channel.receive(buffer, want_fd);
     if (received.state == IoState::kDone) return received;
     if (received.state == IoState::kViolation) {
       return make_error(Code::kRemoteError, "the other end sent an illegal packet");
     }
     if (received.state == IoState::kClosed) return tl::unexpected(hung_up());
-    TUTTI_TRY(wait_for(socket, POLLIN, stop, deadline));
+    TUTTI_TRY(wait_for(channel.fd(), POLLIN, stop, deadline));
   }
 }
 
 namespace {
 
-// The pause before another attempt, longer each time. Errors: those of wait_for; kTimeout: no time
-// or no attempt is left.
-class Backoff {
- public:
-  explicit Backoff(int most_attempts = INT_MAX) : attempts_left_(most_attempts) {}
-  [[nodiscard]] Status pause(const Stop& stop, Deadline deadline) {
-    const Deadline end{std::min(deadline.at_ns, now_ns() + pause_ns_)};
-    pause_ns_ = std::min(2 * pause_ns_, kLongestBackoffNs);
-    const Status waited = wait_for(-1, 0, stop, end);
-    if (!waited && waited.error().code != Code::kTimeout) return waited;
-    if (deadline.passed() || --attempts_left_ == 0) {
-      return make_error(Code::kTimeout, "the other end keeps hanging up");
-    }
-    return {};
-  }
-
- private:
-  int attempts_left_;
-  std::int64_t pause_ns_ = kFirstBackoffNs;
-};
+// Why an attempt may be worth another.
+enum class Setback { kNone, kAbsent, kHungUp };
 
 // One attempt. kTimeout also where the listener's queue stays full for a while.
-Result<ControlFd> shake_hands(const std::string& address, const Initiator& initiator,
-                              const Stop& stop, Deadline deadline, bool& hung_up) {
-  const Deadline slice{std::min(deadline.at_ns, now_ns() + Stop::kAskNs)};
-  TUTTI_TRY_ASSIGN(ControlFd socket, connect_to(address, stop.over == nullptr ? deadline : slice));
+Result<Channel> shake_hands(const std::string& address, const Initiator& initiator,
+                            const Stop& stop, Deadline deadline, Setback& setback) {
+  Result<Channel> channel = connect_to(address, stop, deadline);
+  if (!channel) {
+    if (channel.error().code == Code::kRemoteError) setback = Setback::kAbsent;
+    return channel;
+  }
   const auto note = [&](const Error& error) {
-    hung_up = error.code == Code::kRemoteError;
+    if (error.code == Code::kRemoteError) setback = Setback::kHungUp;
     return tl::unexpected(error);
   };
-  if (const Status sent = send_within(socket.get(), initiator.hello(), stop, deadline); !sent) {
+  if (const Status sent = send_within(*channel, initiator.hello(), stop, deadline); !sent) {
     return note(sent.error());
   }
   std::array<std::byte, kMaxHandshakeBytes> buffer;
-  const Result<Received> answer = receive_within(socket.get(), buffer, false, stop, deadline);
+  const Result<Received> answer = receive_within(*channel, buffer, false, stop, deadline);
+  if (channel->violated()) {
+    return make_error(Code::kRemoteError,
+                      fmt::format("what listens at {} does not speak Tutti's protocol: is the "
+                                  "address another program's?",
+                                  address));
+  }
+  if (!answer && answer.error().code == Code::kTimeout) {
+    return make_error(Code::kTimeout, fmt::format("{} does not answer a handshake", address));
+  }
   if (!answer) return note(answer.error());
   const std::span<const std::byte> challenge(buffer.data(), answer->packet_bytes);
   TUTTI_TRY_ASSIGN(const std::vector<std::byte> proof, initiator.prove(challenge));
-  if (const Status sent = send_within(socket.get(), proof, stop, deadline); !sent) {
+  if (const Status sent = send_within(*channel, proof, stop, deadline); !sent) {
     return note(sent.error());
   }
-  return socket;
+  const StreamKeys keys = initiator.stream_keys(challenge);
+  channel->protect(keys.from_initiator, keys.from_acceptor);
+  return channel;
 }
 
 }  // namespace
 
-Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
-                                  const Claim& claim, const Stop& stop, Deadline deadline) {
-  for (Backoff backoff;;) {
-    bool hung_up = false;
-    Result<ControlFd> socket =
-        shake_hands(address, Initiator(key, claim, make_nonce()), stop, deadline, hung_up);
-    if (socket) return socket;
-    const bool queue_full = socket.error().code == Code::kTimeout && !deadline.passed();
-    if (!hung_up && !queue_full) return socket;
-    TUTTI_TRY(backoff.pause(stop, deadline));
+Result<Channel> open_connection(const Way& way, const SessionKey& key, const Claim& claim,
+                                const Stop& stop, Deadline deadline) {
+  Backoff backoff(INT_MAX, way.awaited ? kLongestAwaitNs : Backoff::kLongestNs);
+  for (std::size_t attempt = 0;; ++attempt) {
+    Setback setback = Setback::kNone;
+    Result<Channel> channel =
+        shake_hands(way.addresses[attempt % way.addresses.size()],
+                    Initiator(key, claim, make_nonce()), stop, deadline, setback);
+    if (channel) return channel;
+    const bool another = attempt + 1 < way.addresses.size();
+    const bool absent = setback == Setback::kAbsent && (way.awaited || another);
+    const bool queue_full = channel.error().code == Code::kTimeout && !deadline.passed();
+    if (!absent && setback != Setback::kHungUp && !queue_full) return channel;
+    if (const Status again = backoff.pause(stop, deadline); !again) {
+      // Why nobody was there says more than that the time is over.
+      const bool late = again.error().code == Code::kTimeout && setback == Setback::kAbsent;
+      return late ? make_error(Code::kTimeout, channel.error().message)
+                  : tl::unexpected(again.error());
+    }
   }
 }
 
@@ -202,17 +175,16 @@ void Links::drop(Rank peer, bool orderly) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
   if (orderly) {
-    static_cast<void>(
-        send_packet(found->second.socket.get(), start_frame({.type = FrameType::kBye}).bytes()));
+    static_cast<void>(found->second.channel.send(start_frame({.type = FrameType::kBye}).bytes()));
   }
   links_.erase(found);
 }
 
-Result<int> Links::open(Rank peer, Deadline deadline) {
+Result<Channel*> Links::open(Rank peer, Deadline deadline) {
   const auto found = links_.find(peer);
   if (found != links_.end()) {
     found->second.used = ++use_count_;
-    return found->second.socket.get();
+    return &found->second.channel;
   }
   if (links_.size() >= kMaxOpen) {
     const auto oldest =
@@ -220,20 +192,25 @@ Result<int> Links::open(Rank peer, Deadline deadline) {
     drop(oldest->first, true);
   }
   const std::string& address = addresses_.at(static_cast<std::size_t>(peer));
-  TUTTI_TRY_ASSIGN(ControlFd socket,
+  if (address.empty()) {
+    return make_error(Code::kRemoteError,
+                      "it is on another host and listens on no network interface: set TUTTI_IFNAME "
+                      "there");
+  }
+  TUTTI_TRY_ASSIGN(Channel channel,
                    open_connection(address, key_, {.rank = self_, .peer = peer, .ranks = ranks_},
                                    stop(), deadline));
-  const int fd = socket.get();
-  links_.emplace(peer, Link{.socket = std::move(socket), .used = ++use_count_});
-  return fd;
+  const auto [place, fresh] =
+      links_.emplace(peer, Link{.channel = std::move(channel), .used = ++use_count_});
+  return &place->second.channel;
 }
 
 // A packet that could not be sent did not arrive, so it may be sent again.
 Status Links::send(Rank peer, std::span<const std::byte> packet, Deadline deadline) {
   for (Backoff backoff(kMostAttempts);;) {
-    const Result<int> socket = open(peer, deadline);
-    if (!socket) return tl::unexpected(blame(peer, socket.error()));
-    const Status sent = send_within(*socket, packet, stop(), deadline);
+    const Result<Channel*> channel = open(peer, deadline);
+    if (!channel) return tl::unexpected(blame(peer, channel.error()));
+    const Status sent = send_within(**channel, packet, stop(), deadline);
     if (sent) return {};
     drop(peer, false);
     if (sent.error().code != Code::kRemoteError) return tl::unexpected(blame(peer, sent.error()));
@@ -274,15 +251,14 @@ Result<Reply> Links::call_in_turn(Rank peer, RequestKind kind, std::span<const s
 }
 
 Result<Reply> Links::receive_reply(Rank peer, std::uint64_t number, Deadline deadline) {
-  if (buffer_.empty()) buffer_.resize(kMaxPacketBytes);
   Result<Received> received =
-      receive_within(links_.at(peer).socket.get(), buffer_, true, stop(), deadline);
+      receive_within(links_.at(peer).channel, buffer_.all(), true, stop(), deadline);
   if (!received) {
     // A late reply must not answer the next call.
     drop(peer, true);
     return tl::unexpected(blame(peer, received.error()));
   }
-  Reader reader{std::span(buffer_).first(received->packet_bytes)};
+  Reader reader{buffer_.first(received->packet_bytes)};
   const FrameHeader header = read_header(reader);
   if (!reader.ok() || header.type != FrameType::kReply || header.number != number) {
     drop(peer, false);

@@ -15,47 +15,33 @@
 
 #include "base/clock.hpp"
 #include "runtime/control/messages.hpp"
+#include "runtime/control/stop.hpp"
 
 namespace tutti::control {
 
-// A flag that poll(2) can wait for. raise() from any thread.
-class StopSignal {
- public:
-  [[nodiscard]] static Result<std::unique_ptr<StopSignal>> create();
-  void raise();
-  [[nodiscard]] int fd() const { return fd_.get(); }
-
- private:
-  explicit StopSignal(ControlFd fd) : fd_(std::move(fd)) {}
-  ControlFd fd_;
-};
-
-// What ends a wait before its deadline.
-struct Stop {
-  // `over` is asked every kAskNs.
-  static constexpr std::int64_t kAskNs = 50'000'000;
-
-  Stop(int stop_fd, const std::function<bool()>* ends = nullptr) : fd(stop_fd), over(ends) {}
-  int fd;                             // a StopSignal's; -1: none
-  const std::function<bool()>* over;  // null: none
-};
-
-// Waits until `socket` has one of `events` (POLLIN, POLLOUT) or hung up. Errors: kTimeout,
-// kInvalidUsage (stopped).
-[[nodiscard]] Status wait_for(int socket, short events, const Stop& stop, Deadline deadline);
-// Sends, waiting for room. Errors: those of wait_for, kRemoteError if the peer hung up.
-[[nodiscard]] Status send_within(int socket, std::span<const std::byte> packet, const Stop& stop,
-                                 Deadline deadline);
+// Sends, waiting for room; all of it has been handed to the kernel then. Errors: those of wait_for,
+// kRemoteError if the peer hung up.
+[[nodiscard]] Status send_within(Channel& channel, std::span<const std::byte> packet,
+                                 const Stop& stop, Deadline deadline);
 // The next packet, in `buffer`. Errors: those of wait_for, kRemoteError if the peer hung up.
-[[nodiscard]] Result<Received> receive_within(int socket, std::span<std::byte> buffer, bool want_fd,
-                                              const Stop& stop, Deadline deadline);
+[[nodiscard]] Result<Received> receive_within(Channel& channel, std::span<std::byte> buffer,
+                                              bool want_fd, const Stop& stop, Deadline deadline);
 
-// Connects to `address` and does the handshake as `claim`. Tries again while the other end hangs
-// up before it has the proof (it sheds load), never when it refused. Errors: kRemoteError (gone, or
-// not of this job), kInvalidUsage (refused, or stopped), kTimeout.
-[[nodiscard]] Result<ControlFd> open_connection(const std::string& address, const SessionKey& key,
-                                                const Claim& claim, const Stop& stop,
-                                                Deadline deadline);
+// Where an acceptor listens.
+struct Way {
+  Way(std::string address) : addresses{std::move(address)} {}
+  Way(std::vector<std::string> all, bool comes_later)
+      : addresses(std::move(all)), awaited(comes_later) {}
+  std::vector<std::string> addresses;  // one at least; tried by turns
+  bool awaited = false;                // nobody may listen there yet
+};
+
+// Connects and does the handshake as `claim`. Tries again while the other end hangs up before it
+// has the proof (it sheds load), or is not there and awaited; never when it refused. Errors:
+// kRemoteError (gone, or not of this job), kInvalidUsage (refused, or stopped), kTimeout.
+[[nodiscard]] Result<Channel> open_connection(const Way& way, const SessionKey& key,
+                                              const Claim& claim, const Stop& stop,
+                                              Deadline deadline);
 
 // A mutex that can be waited for until a deadline. (ThreadSanitizer does not know
 // std::timed_mutex's clock.)
@@ -81,7 +67,7 @@ class Links {
 
   Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd);
 
-  void set_address(Rank peer, std::string address);
+  void set_address(Rank peer, std::string address);  // empty: there is no way to it
   // Ends calls and posts once `over` says so; asked by the thread that waits.
   void end_when(std::function<bool()> over);
   // Asks and waits for the answer. Errors: as ControlChannel::call.
@@ -96,7 +82,7 @@ class Links {
 
  private:
   struct Link {
-    ControlFd socket;
+    Channel channel;
     std::uint64_t used = 0;  // by use_count_
   };
 
@@ -104,7 +90,7 @@ class Links {
                                            std::span<const std::byte> payload, Deadline deadline);
   [[nodiscard]] Status post_in_turn(Rank peer, const FrameHeader& header,
                                     std::span<const std::byte> message, Deadline deadline);
-  [[nodiscard]] Result<int> open(Rank peer, Deadline deadline);  // the socket
+  [[nodiscard]] Result<Channel*> open(Rank peer, Deadline deadline);
   [[nodiscard]] Status send(Rank peer, std::span<const std::byte> packet, Deadline deadline);
   [[nodiscard]] Result<Reply> receive_reply(Rank peer, std::uint64_t number, Deadline deadline);
   [[nodiscard]] Error blame(Rank peer, Error error) const;
@@ -119,7 +105,7 @@ class Links {
   std::function<bool()> over_;
   std::vector<std::string> addresses_;
   std::map<Rank, Link> links_;
-  std::vector<std::byte> buffer_;
+  PacketBuffer buffer_;
   std::uint64_t use_count_ = 0;
   std::uint64_t call_count_ = 0;
 };

@@ -1,5 +1,6 @@
 #include "runtime/control/lobby.hpp"
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -37,10 +38,10 @@ void Lobby::accept_all() {
       if (now_ns() < patient_until_ns) return pause(patient_until_ns);
       drop(silent->first, LogLevel::kInfo, "too many unproved connections");
     }
-    ControlFd socket = accept_from(listener_.fd());
-    if (socket) {
+    Channel channel = accept_from(listener_);
+    if (channel) {
       starved_since_ns_ = INT64_MAX;
-      greet(std::move(socket));
+      greet(std::move(channel));
       continue;
     }
     if (errno == EACCES) {
@@ -81,12 +82,12 @@ void Lobby::pause(std::int64_t until_ns) {
   loop_.modify(listener_token_, 0);
 }
 
-void Lobby::greet(ControlFd socket) {
+void Lobby::greet(Channel channel) {
   const Arrival arrival = next_arrival_++;
-  const int fd = socket.get();
+  const int fd = channel.fd();
   const auto [place, fresh] = half_open_.emplace(
       arrival,
-      HalfOpen{.socket = std::move(socket),
+      HalfOpen{.channel = std::move(channel),
                .acceptor = Acceptor(options_.key, options_.self, options_.ranks, make_nonce()),
                .since_ns = now_ns()});
   place->second.token =
@@ -97,7 +98,7 @@ void Lobby::greet(ControlFd socket) {
 void Lobby::advance(Arrival arrival) {
   HalfOpen& guest = half_open_.at(arrival);
   std::array<std::byte, kMaxHandshakeBytes> buffer;
-  const Received received = receive_packet(guest.socket.get(), buffer, false);
+  const Received received = guest.channel.receive(buffer, false);
   if (received.state == IoState::kAgain) return;
   if (received.state == IoState::kClosed) {
     return drop(arrival, LogLevel::kInfo, "hung up unproved");
@@ -108,10 +109,10 @@ void Lobby::advance(Arrival arrival) {
   const std::span<const std::byte> packet(buffer.data(), received.packet_bytes);
   if (!guest.challenged) {
     const Acceptor::Answer answer = guest.acceptor.challenge(packet);
-    const bool sent =
-        !answer.packet.empty() && send_packet(guest.socket.get(), answer.packet) == IoState::kDone;
-    if (!answer.proceed) return drop(arrival, LogLevel::kWarn, "sent no acceptable hello");
-    if (!sent) return drop(arrival, LogLevel::kInfo, "hung up unproved");
+    const bool sent = !answer.packet.empty() && guest.channel.send(answer.packet) == IoState::kDone;
+    if (!answer.proceed) return drop_unwelcome(arrival);
+    // The answer is shorter than any socket's buffer.
+    if (!sent || guest.channel.unsent()) return drop(arrival, LogLevel::kInfo, "hung up unproved");
     guest.challenged = true;
     return;
   }
@@ -120,20 +121,30 @@ void Lobby::advance(Arrival arrival) {
   }
   loop_.remove(guest.token);
   const Claim claim = guest.acceptor.claim();
-  ControlFd socket = std::move(guest.socket);
+  Channel channel = std::move(guest.channel);
+  const StreamKeys keys = guest.acceptor.stream_keys();
+  channel.protect(keys.from_acceptor, keys.from_initiator);
   half_open_.erase(arrival);
   if (resume_ns_ != INT64_MAX && half_open_.size() < kMaxHalfOpen) resume_ns_ = now_ns();
-  admit_(std::move(socket), claim);
+  admit_(std::move(channel), claim);
 }
 
-void Lobby::drop(Arrival arrival, LogLevel level, const char* why) {
+void Lobby::drop_unwelcome(Arrival arrival) {
+  const std::uint16_t version = half_open_.at(arrival).acceptor.other_version();
+  if (version == 0) return drop(arrival, LogLevel::kWarn, "sent no acceptable hello");
+  other_version_ = version;
+  drop(arrival, LogLevel::kWarn,
+       fmt::format("speaks protocol version {}, this library {}", version, kProtocolVersion));
+}
+
+void Lobby::drop(Arrival arrival, LogLevel level, std::string_view why) {
   const auto found = half_open_.find(arrival);
   loop_.remove(found->second.token);
   half_open_.erase(found);
   count_stranger(level, why);
 }
 
-void Lobby::count_stranger(LogLevel level, const char* why) {
+void Lobby::count_stranger(LogLevel level, std::string_view why) {
   ++strangers_;
   if (level == LogLevel::kWarn && !std::has_single_bit(++warnings_)) return;
   TUTTI_LOG(options_.log, level, "dropped an unproved connection ({}); {} so far", why, strangers_);

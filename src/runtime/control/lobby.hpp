@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "base/log.hpp"
 #include "runtime/control/event_loop.hpp"
@@ -35,8 +36,9 @@ class Lobby {
     std::int32_t ranks = 0;  // 0: any
     Log log = Log();
   };
-  // Takes a proved connection. What its peer sent after the proof waits in the socket.
-  using Admit = std::function<void(ControlFd socket, const Claim& claim)>;
+  // Takes a proved connection, protected where its medium needs that. What its peer sent after the
+  // proof waits in the socket.
+  using Admit = std::function<void(Channel channel, const Claim& claim)>;
 
   Lobby(EventLoop& loop, Listener listener, Options options, Admit admit);
   ~Lobby();
@@ -55,10 +57,12 @@ class Lobby {
   [[nodiscard]] std::int64_t next_tick_ns() const;
   // Dropped unproved, for whatever reason.
   [[nodiscard]] std::uint64_t strangers() const { return strangers_; }
+  // The protocol version of the last of them that spoke another one; 0: none did.
+  [[nodiscard]] std::uint16_t other_version() const { return other_version_; }
 
  private:
   struct HalfOpen {
-    ControlFd socket;
+    Channel channel;
     Acceptor acceptor;
     EventLoop::Token token = 0;
     std::int64_t since_ns = 0;
@@ -69,11 +73,12 @@ class Lobby {
   void accept_all();
   void pause(std::int64_t until_ns);
   void starve(int error_number);
-  void greet(ControlFd socket);
+  void greet(Channel channel);
   void advance(Arrival arrival);
   // kInfo: it may be a rank that was late; kWarn: no honest one does that.
-  void drop(Arrival arrival, LogLevel level, const char* why);
-  void count_stranger(LogLevel level, const char* why);
+  void drop(Arrival arrival, LogLevel level, std::string_view why);
+  void count_stranger(LogLevel level, std::string_view why);
+  void drop_unwelcome(Arrival arrival);
   [[nodiscard]] std::map<Arrival, HalfOpen>::const_iterator oldest_silent() const;
 
   EventLoop& loop_;
@@ -87,6 +92,7 @@ class Lobby {
   Arrival next_arrival_ = 0;
   std::map<Arrival, HalfOpen> half_open_;
   std::uint64_t strangers_ = 0;
+  std::uint16_t other_version_ = 0;
   std::uint64_t warnings_ = 0;  // of them, those that a line may have said
 };
 

@@ -78,6 +78,19 @@ std::optional<Error> Mailbox::await_failure(Deadline deadline) {
   return failure_ ? failure_ : first_death_;
 }
 
+std::optional<Error> Mailbox::await_reason(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto told = [&] {
+    return std::ranges::find_if(messages_, [&](const auto& entry) {
+      return std::get<0>(entry.first) >= state_.exchange && entry.second.failure.has_value();
+    });
+  };
+  changed_.wait_until(lock, time_point(deadline),
+                      [&] { return failure_ || first_death_ || told() != messages_.end(); });
+  if (failure_ || first_death_) return failure_ ? failure_ : first_death_;
+  return told() != messages_.end() ? told()->second.failure : std::nullopt;
+}
+
 std::uint64_t Mailbox::enter() {
   const std::lock_guard lock(mutex_);
   ++state_.exchange;

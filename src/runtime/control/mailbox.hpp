@@ -47,6 +47,8 @@ class Mailbox {
   void member_died(Rank rank, Error error);
   // What fail() or member_died() was told first, waiting for it until `deadline`.
   [[nodiscard]] std::optional<Error> await_failure(Deadline deadline);
+  // The same, or what a member said why it gave up, in the exchange at hand or a later one.
+  [[nodiscard]] std::optional<Error> await_reason(Deadline deadline);
 
   // User thread: enters the next exchange and returns its number.
   [[nodiscard]] std::uint64_t enter();

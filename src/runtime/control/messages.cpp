@@ -61,9 +61,10 @@ std::vector<std::byte> encode_member(const Member& member) {
   writer.number(member.info.rank).number(member.info.pid).number(member.info.uid);
   writer.number(member.info.process_token).number(member.info.token_address);
   writer.number(member.info.host_id);
-  writer.number(member.start_ticks).number(member.pid_namespace);
+  writer.number(member.start_ticks).number(member.pid_namespace).number(member.locality);
   writer.padded_text(member.info.host, kMaxHostBytes);
   writer.padded_text(member.address, kMaxAddressBytes);
+  writer.padded_text(member.tcp, kMaxTcpBytes);
   return writer.take();
 }
 
@@ -78,10 +79,16 @@ std::optional<Member> decode_member(std::span<const std::byte> bytes, Rank rank)
   member.info.host_id = reader.number<std::uint64_t>();
   member.start_ticks = reader.number<std::uint64_t>();
   member.pid_namespace = reader.number<std::uint64_t>();
+  member.locality = reader.number<std::uint64_t>();
   member.info.host = reader.padded_text(kMaxHostBytes);
   member.address = reader.padded_text(kMaxAddressBytes);
+  member.tcp = reader.padded_text(kMaxTcpBytes);
   if (!reader.finished() || member.info.rank != rank || member.info.pid <= 0) return std::nullopt;
   return member;
+}
+
+const std::string& address_between(const Member& from, const Member& to) {
+  return from.locality == to.locality ? to.address : to.tcp;
 }
 
 std::string describe(const PeerInfo& info) {

@@ -62,17 +62,23 @@ inline constexpr std::size_t kMaxMessageBytes = 2048;
 // A member of the job: what everybody learns about everybody.
 struct Member {
   PeerInfo info;
-  std::string address;              // of its service
+  std::string address;              // of its service, for ranks of its locality
+  std::string tcp;                  // of its service, for others; empty: it has none
+  std::uint64_t locality = 0;       // where `address` is good: one machine and network namespace
   std::uint64_t start_ticks = 0;    // of its process since boot; 0: unknown
   std::uint64_t pid_namespace = 0;  // inode; pids mean the same where it is equal
 };
 inline constexpr std::size_t kMaxHostBytes = 64;
-inline constexpr std::size_t kMemberBytes =
-    4 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + (2 + kMaxHostBytes) + (2 + kMaxAddressBytes);
+inline constexpr std::size_t kMaxTcpBytes = 56;  // "tcp:[" 39 "]:65535"
+inline constexpr std::size_t kMemberBytes = 4 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 +
+                                            (2 + kMaxHostBytes) + (2 + kMaxAddressBytes) +
+                                            (2 + kMaxTcpBytes);
 
 [[nodiscard]] std::vector<std::byte> encode_member(const Member& member);
 // nullopt: malformed, or not of rank `rank`.
 [[nodiscard]] std::optional<Member> decode_member(std::span<const std::byte> bytes, Rank rank);
+// Where `from` reaches the service of `to`; empty: nowhere.
+[[nodiscard]] const std::string& address_between(const Member& from, const Member& to);
 // "rank 3 (pid 812 on node7)"
 [[nodiscard]] std::string describe(const PeerInfo& info);
 

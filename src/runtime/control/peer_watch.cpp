@@ -1,19 +1,13 @@
 #include "runtime/control/peer_watch.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
 #include <optional>
-#include <string_view>
 
 #include "base/clock.hpp"
 
@@ -24,55 +18,14 @@
 namespace tutti::control {
 namespace {
 
-struct ProcessStat {
-  char state = '?';
-  std::uint64_t start_ticks = 0;
-};
-
-// /proc/PID/stat: "pid (name) state ppid ... starttime ...", the start time is field 22 of proc(5).
-// The name may hold blanks and parentheses, so fields count from the last one.
-std::optional<ProcessStat> read_stat(std::int32_t pid) {
-  const UniqueFd file(::open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return std::nullopt;
-  std::array<char, 1024> buffer;
-  const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
-  if (got <= 0) return std::nullopt;
-  std::string_view text(buffer.data(), static_cast<std::size_t>(got));
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string_view::npos || name_end + 2 >= text.size()) return std::nullopt;
-  text.remove_prefix(name_end + 2);
-  ProcessStat stat;
-  stat.state = text.front();
-  constexpr int kFieldsBetween = 22 - 3;  // the state is field 3
-  for (int i = 0; i < kFieldsBetween; ++i) {
-    const std::size_t blank = text.find(' ');
-    if (blank == std::string_view::npos) return std::nullopt;
-    text.remove_prefix(blank + 1);
-  }
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), stat.start_ticks);
-  if (error != std::errc{}) return std::nullopt;
-  return stat;
-}
-
 bool has_ended(const WatchTarget& target) {
-  const std::optional<ProcessStat> stat = read_stat(target.pid);
+  const std::optional<ProcessStat> stat = read_process_stat(target.pid);
   if (!stat) return ::kill(target.pid, 0) != 0 && errno == ESRCH;
   if (stat->state == 'Z' || stat->state == 'X') return true;
   return target.start_ticks != 0 && stat->start_ticks != target.start_ticks;
 }
 
 }  // namespace
-
-std::uint64_t process_start_ticks(std::int32_t pid) {
-  const std::optional<ProcessStat> stat = read_stat(pid);
-  return stat ? stat->start_ticks : 0;
-}
-
-std::uint64_t pid_namespace() {
-  struct stat info {};
-  return ::stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
-}
 
 WatchPlan plan_watch(const std::vector<Member>& members, const Member& self) {
   WatchPlan plan;

@@ -12,13 +12,9 @@
 
 #include "runtime/control/event_loop.hpp"
 #include "runtime/control/messages.hpp"
+#include "runtime/control/process_stat.hpp"
 
 namespace tutti::control {
-
-// Of process `pid` since boot, in clock ticks; 0: unknown.
-[[nodiscard]] std::uint64_t process_start_ticks(std::int32_t pid);
-// Inode of this process's pid namespace; 0: unknown.
-[[nodiscard]] std::uint64_t pid_namespace();
 
 struct WatchTarget {
   std::int32_t pid = 0;

@@ -21,68 +21,89 @@ constexpr std::int64_t kExplainNs = 100'000'000;
 constexpr std::int64_t kRootExplainNs = 1'000'000'000;  // its thread serves everybody
 constexpr int kMostSearchSteps = 64;
 
-Rank shifted(Rank rank, std::int64_t by, std::int32_t ranks) {
-  return static_cast<Rank>(((rank + by) % ranks + ranks) % ranks);
+bool on_loopback(const Way& way) {
+  return std::ranges::all_of(way.addresses, [](const std::string& address) {
+    const std::optional<TcpAddress> tcp = parse_tcp(address);
+    return tcp && tcp->loopback();
+  });
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Plane>> Plane::start(const PlaneOptions& options) {
+PeerInfo own_info(Rank rank, std::string_view host_id_text) {
+  return {.rank = rank,
+          .pid = ::getpid(),
+          .uid = ::geteuid(),
+          .process_token = process_token(),
+          .token_address = process_token_address(),
+          .host_id = host_identity(host_id_text),
+          .host = host_name().substr(0, kMaxHostBytes)};
+}
+
+Result<std::unique_ptr<Service>> Plane::start_service(const PlaneOptions& options) {
+  return Service::start({.log = options.log,
+                         .watch_mode = options.watch_mode,
+                         .listen_kind = options.listen_kind,
+                         .tcp_at = options.tcp_at});
+}
+
+Result<std::unique_ptr<Plane>> Plane::start(const PlaneOptions& options,
+                                            std::unique_ptr<Service> service) {
   std::unique_ptr<Plane> plane(new Plane(options));
   TUTTI_TRY_ASSIGN(plane->stop_, StopSignal::create());
   plane->links_ =
       std::make_unique<Links>(options.key, options.rank, options.ranks, plane->stop_->fd());
-  TUTTI_TRY_ASSIGN(plane->service_, Service::start({.key = options.key,
-                                                    .self = options.rank,
-                                                    .ranks = options.ranks,
-                                                    .log = options.log,
-                                                    .watch_mode = options.watch_mode,
-                                                    .listen_kind = options.listen_kind}));
+  plane->service_ = std::move(service);
+  plane->service_->let_in({.key = options.key, .self = options.rank, .ranks = options.ranks});
   return plane;
 }
 
-Status Plane::meet(const std::string& root_address, const JoinOptions& options) {
-  self_.info = PeerInfo{.rank = options_.rank,
-                        .pid = ::getpid(),
-                        .uid = ::geteuid(),
-                        .process_token = process_token(),
-                        .token_address = process_token_address(),
-                        .host_id = host_identity(options.host_id_text),
-                        .host = host_name().substr(0, kMaxHostBytes)};
+Status Plane::meet(const Way& root_way, const JoinOptions& options) {
+  self_.info = own_info(options_.rank, options.host_id_text);
   self_.address = service_->address();
+  self_.tcp = service_->tcp_address();
+  self_.locality = options_.locality;
   self_.start_ticks = process_start_ticks(self_.info.pid);
   self_.pid_namespace = pid_namespace();
-  TUTTI_TRY_ASSIGN(ControlFd root, introduce(root_address, options.deadline));
-  TUTTI_TRY(await_contacts(root.get(), options.deadline));
+  TUTTI_TRY_ASSIGN(Channel root, introduce(root_way, options.deadline));
+  TUTTI_TRY(await_contacts(root, options.deadline));
   service_->attend_meeting(std::move(root));
   Result<std::vector<std::byte>> records = exchange(encode_member(self_), options.deadline);
-  Status met = records ? adopt(*records) : tl::unexpected(std::move(records).error());
+  Status met = records ? read_records(*records) : tl::unexpected(std::move(records).error());
   service_->finish_meeting(met ? std::nullopt : std::optional<Error>(met.error()));
   return met;
 }
 
-Result<ControlFd> Plane::introduce(const std::string& root_address, Deadline deadline) {
-  Result<ControlFd> root = open_connection(
-      root_address, options_.key,
-      {.rank = options_.rank, .peer = kRootRank, .ranks = options_.ranks}, stop_->fd(), deadline);
+Result<Channel> Plane::introduce(const Way& root_way, Deadline deadline) {
+  Result<Channel> root = open_connection(
+      root_way, options_.key, {.rank = options_.rank, .peer = kRootRank, .ranks = options_.ranks},
+      stop_->fd(), deadline);
   if (!root) {
     Error error = std::move(root).error();
-    error.message = fmt::format(
-        "rank {} cannot reach the root of its job: {}{}", options_.rank, error.message,
-        error.code == Code::kRemoteError
-            ? "; the job has met or failed already, or the process that made the unique id ended"
-            : "");
+    const char* hint = "";
+    if (root_way.awaited && error.code == Code::kTimeout) {
+      hint = "; does the process of rank 0 run, and is this its address?";
+    } else if (!root_way.awaited && error.code == Code::kRemoteError) {
+      hint = "; the job has met or failed already, or the process that made the unique id ended";
+    }
+    if (!root_way.awaited && on_loopback(root_way)) {
+      hint =
+          "; that is this host's loopback: if the unique id was made on another host, set "
+          "TUTTI_IFNAME there";
+    }
+    error.message = fmt::format("rank {} cannot reach the root of its job: {}{}", options_.rank,
+                                error.message, hint);
     return tl::unexpected(std::move(error));
   }
   const CheckIn check_in{.member = self_, .left_ns = std::max<std::int64_t>(deadline.left_ns(), 0)};
-  TUTTI_TRY(send_within(root->get(), encode_check_in(check_in), stop_->fd(), deadline));
+  TUTTI_TRY(send_within(*root, encode_check_in(check_in), stop_->fd(), deadline));
   return root;
 }
 
-Status Plane::await_contacts(int root, Deadline deadline) {
-  std::vector<std::byte> buffer(kMaxPacketBytes);
+Status Plane::await_contacts(Channel& root, Deadline deadline) {
+  PacketBuffer buffer;
   const Deadline with_grace{deadline.at_ns + kRootGraceNs};
-  Result<Received> received = receive_within(root, buffer, false, stop_->fd(), with_grace);
+  Result<Received> received = receive_within(root, buffer.all(), false, stop_->fd(), with_grace);
   if (!received) {
     Error error = std::move(received).error();
     error.message =
@@ -91,7 +112,7 @@ Status Plane::await_contacts(int root, Deadline deadline) {
                                                      : error.message);
     return tl::unexpected(std::move(error));
   }
-  Reader reader{std::span(buffer).first(received->packet_bytes)};
+  Reader reader{buffer.first(received->packet_bytes)};
   const FrameHeader header = read_header(reader);
   if (header.type == FrameType::kRefused) {
     return tl::unexpected(decode_error(reader, options_.ranks));
@@ -103,19 +124,28 @@ Status Plane::await_contacts(int root, Deadline deadline) {
   return {};
 }
 
-Status Plane::adopt(std::span<const std::byte> records) {
+Status Plane::read_records(std::span<const std::byte> records) {
+  std::vector<Member> members;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     std::optional<Member> member = decode_member(
         records.subspan(static_cast<std::size_t>(rank) * kMemberBytes, kMemberBytes), rank);
     if (!member) {
       return make_error(Code::kRemoteError, fmt::format("malformed record of rank {}", rank), rank);
     }
-    links_->set_address(rank, member->address);
-    peers_.push_back(member->info);
-    members_.push_back(std::move(*member));
+    members.push_back(*std::move(member));
+  }
+  adopt(std::move(members));
+  return {};
+}
+
+void Plane::adopt(std::vector<Member> members) {
+  members_ = std::move(members);
+  self_ = members_[static_cast<std::size_t>(options_.rank)];
+  for (const Member& member : members_) {
+    links_->set_address(member.info.rank, address_between(self_, member));
+    peers_.push_back(member.info);
   }
   met_ = true;
-  return {};
 }
 
 void Plane::serve(RequestKind kind, Handler handler) { service_->serve(kind, std::move(handler)); }
@@ -126,17 +156,26 @@ Result<Reply> Plane::call(Rank peer, RequestKind kind, std::span<const std::byte
     return make_error(Code::kInvalidArgument,
                       fmt::format("rank {} of {} does not exist", peer, options_.ranks));
   }
-  return links_->call(peer, kind, payload, deadline);
+  return links_->call(peer, kind, payload, deadline).map_error([&](const Error& error) {
+    return introduce_culprit(error, peer);
+  });
 }
 
-Result<std::vector<std::byte>> Plane::allgather(std::span<const std::byte> mine,
-                                                Deadline deadline) {
-  return exchange(mine, deadline);
+Error Plane::introduce_culprit(Error error, Rank peer) const {
+  if (error.culprit != peer || !met_) return error;
+  const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
+  error.message += fmt::format("; that is {}{}", describe(info),
+                               is_stopped(info.pid) ? ", which is stopped" : "");
+  return error;
 }
 
-// Round k, distance d = 2^k: send what we have of the last min(d, p - d) ranks to rank + d, receive
-// as much from rank - d (Bruck et al. 1997). blocks[i] is the blob of rank - i.
-Result<std::vector<std::byte>> Plane::exchange(std::span<const std::byte> mine, Deadline deadline) {
+Result<std::vector<std::byte>> Plane::allgather(std::span<const std::byte> mine, Deadline deadline,
+                                                std::span<std::byte> announced) {
+  return exchange(mine, deadline, announced);
+}
+
+Result<std::vector<std::byte>> Plane::exchange(std::span<const std::byte> mine, Deadline deadline,
+                                               std::span<std::byte> announced) {
   const auto ranks = static_cast<std::size_t>(options_.ranks);
   if (mine.size() > kMaxExchangeBytes / ranks) {
     return make_error(Code::kInvalidArgument,
@@ -144,67 +183,76 @@ Result<std::vector<std::byte>> Plane::exchange(std::span<const std::byte> mine, 
                                   mine.size(), kMaxExchangeBytes));
   }
   const std::uint64_t number = service_->mailbox().enter();
-  std::vector<std::byte> blocks(mine.begin(), mine.end());
-  blocks.reserve(mine.size() * ranks);
-  TUTTI_TRY(run_rounds(number, mine.size(), blocks, deadline));
+  Exchange exchange(options_.rank, options_.ranks, mine, announced);
+  while (!exchange.complete()) TUTTI_TRY(run_round(number, exchange, deadline));
   service_->mailbox().leave();
-  std::vector<std::byte> all(blocks.size());
-  for (std::size_t i = 0; i < ranks && !mine.empty(); ++i) {
-    const auto owner = static_cast<std::size_t>(
-        shifted(options_.rank, -static_cast<std::int64_t>(i), options_.ranks));
-    std::copy_n(blocks.begin() + static_cast<std::ptrdiff_t>(i * mine.size()), mine.size(),
-                all.begin() + static_cast<std::ptrdiff_t>(owner * mine.size()));
-  }
-  return all;
+  return exchange.in_rank_order();
 }
 
-Status Plane::run_rounds(std::uint64_t number, std::size_t blob_bytes,
-                         std::vector<std::byte>& blocks, Deadline deadline) {
-  std::uint32_t round = 0;
-  for (std::int64_t distance = 1; distance < options_.ranks; distance *= 2, ++round) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(distance, options_.ranks - distance));
-    const Rank to = shifted(options_.rank, distance, options_.ranks);
-    const Rank from = shifted(options_.rank, -distance, options_.ranks);
-    const Status sent =
-        links_->post(to, number, round, std::span(blocks).first(count * blob_bytes), deadline);
-    if (!sent) {
-      Error error = explain(sent.error());
-      spread_failure(number, round + 1, error);
-      return tl::unexpected(std::move(error));
-    }
-    Result<std::vector<std::byte>> got =
-        service_->mailbox().take(from, round, count * blob_bytes, deadline);
-    if (!got) {
-      Error error = explain(std::move(got).error());
-      if (error.code == Code::kTimeout && met_) {
-        error = find_absent(std::move(error), number);
-        // Somebody else may have found out more meanwhile.
-        got = service_->mailbox().take(from, round, count * blob_bytes, Deadline{});
-        if (!got && got.error().code != Code::kTimeout) error = std::move(got).error();
-      }
-      spread_failure(number, round + 1, error);
-      return tl::unexpected(std::move(error));
-    }
-    blocks.insert(blocks.end(), got->begin(), got->end());
+Status Plane::run_round(std::uint64_t number, Exchange& exchange, Deadline deadline) {
+  const Exchange::Round round = exchange.round();
+  const Status sent = links_->post(round.to, number, round.number, round.message, deadline);
+  if (!sent) {
+    Error error = explain(introduce_culprit(sent.error(), round.to));
+    spread_failure(number, round.number + 1, error);
+    return tl::unexpected(std::move(error));
   }
+  Result<std::vector<std::byte>> got =
+      take(round.from, round.number, round.expected_bytes, deadline);
+  if (!got) {
+    Error error = explain(std::move(got).error());
+    if (error.code == Code::kTimeout && met_) {
+      error = find_absent(std::move(error), number);
+      // Somebody else may have found out more meanwhile.
+      got = service_->mailbox().take(round.from, round.number, round.expected_bytes, Deadline{});
+      if (!got && got.error().code != Code::kTimeout) error = std::move(got).error();
+    }
+    spread_failure(number, round.number + 1, error);
+    return tl::unexpected(std::move(error));
+  }
+  exchange.absorb(*got);
   return {};
+}
+
+// Waits for a message, and asks now and then whether the job is over.
+Result<std::vector<std::byte>> Plane::take(Rank from, std::uint32_t round, std::size_t bytes,
+                                           Deadline deadline) {
+  if (!over_) return service_->mailbox().take(from, round, bytes, deadline);
+  for (;;) {
+    const Deadline next{std::min(deadline.at_ns, Deadline::in_ns(Stop::kAskNs).at_ns)};
+    Result<std::vector<std::byte>> got = service_->mailbox().take(from, round, bytes, next);
+    if (got || got.error().code != Code::kTimeout || deadline.passed()) return got;
+    if (over_()) return make_error(Code::kInvalidUsage, "the communicator ended in an exchange");
+  }
 }
 
 // Those we would still send to must not wait for us; they tell those after them.
 void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& error) {
   const Deadline deadline = Deadline::in_ns(kSpreadNs);
-  for (std::uint32_t round = first_round; (std::int64_t{1} << round) < options_.ranks; ++round) {
-    const Rank to = shifted(options_.rank, std::int64_t{1} << round, options_.ranks);
-    static_cast<void>(links_->post_failure(to, number, round, error, deadline));
+  const std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
+  for (std::uint32_t round = first_round; round < targets.size(); ++round) {
+    static_cast<void>(links_->post_failure(targets[round], number, round, error, deadline));
   }
 }
 
+// The others' next exchange is the one that this rank does not come to.
+void Plane::call_off() {
+  const Error error{Code::kRemoteError,
+                    fmt::format("{} cannot take part in the new communicator; its own error says "
+                                "why",
+                                describe(self_.info)),
+                    options_.rank};
+  if (met_) spread_failure(service_->mailbox().enter(), 0, error);
+}
+
 // A peer that hangs up may only have given up because of another's death, which we are about to
-// hear of too, from the root or by our own watch: the dead one is to blame.
+// hear of too, from the root or by our own watch: the dead one is to blame. Or because of another's
+// failure, and then it has told those whom it would still have sent to.
 Error Plane::explain(Error error) {
-  if (error.code != Code::kRemoteError || (met_ && !watching_)) return error;
+  if (error.code != Code::kRemoteError) return error;
   const Deadline deadline = Deadline::in_ns(met_ ? kExplainNs : kRootExplainNs);
+  if (met_ && !watching_)
+    return service_->mailbox().await_reason(deadline).value_or(std::move(error));
   return service_->mailbox().await_failure(deadline).value_or(std::move(error));
 }
 

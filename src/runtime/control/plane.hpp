@@ -5,9 +5,11 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/control/control_plane.hpp"
+#include "runtime/control/exchange.hpp"
 #include "runtime/control/link.hpp"
 #include "runtime/control/service.hpp"
 
@@ -20,45 +22,65 @@ struct PlaneOptions {
   Log log = Log();
   WatchMode watch_mode = WatchMode::kPidfd;
   ListenKind listen_kind = ListenKind::kAny;
+  // Where Unix sockets reach: one machine and network namespace. 0: this one.
+  std::uint64_t locality = 0;
+  std::optional<TcpAddress> tcp_at{};  // where to listen for ranks of others; port 0
 };
+
+// A rank of this process. `host_id_text`: TUTTI_HOST_ID.
+[[nodiscard]] PeerInfo own_info(Rank rank, std::string_view host_id_text);
 
 class Plane final : public ControlPlane {
  public:
-  // Starts the service; nobody knows of it yet.
-  [[nodiscard]] static Result<std::unique_ptr<Plane>> start(const PlaneOptions& options);
+  // The service of a plane to be; it lets nobody in and nobody knows of it.
+  [[nodiscard]] static Result<std::unique_ptr<Service>> start_service(const PlaneOptions& options);
+  [[nodiscard]] static Result<std::unique_ptr<Plane>> start(const PlaneOptions& options,
+                                                            std::unique_ptr<Service> service);
   ~Plane() override { close(); }
 
-  // Meets the others at `root_address`. Once, before anything below.
-  [[nodiscard]] Status meet(const std::string& root_address, const JoinOptions& options);
+  // Meets the others at the root, or knows them already. One of both, once, before anything below.
+  [[nodiscard]] Status meet(const Way& root, const JoinOptions& options);
+  void adopt(std::vector<Member> members);
 
   [[nodiscard]] Rank rank() const override { return options_.rank; }
   [[nodiscard]] const std::vector<PeerInfo>& peers() const override { return peers_; }
   void serve(RequestKind kind, Handler handler) override;
   [[nodiscard]] Result<Reply> call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
                                    Deadline deadline) override;
+  using ControlPlane::allgather;
   [[nodiscard]] Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine,
-                                                         Deadline deadline) override;
+                                                         Deadline deadline,
+                                                         std::span<std::byte> announced) override;
+  void call_off() override;
+  [[nodiscard]] Result<std::unique_ptr<ChildJob>> prepare_child() override;
   void watch_peers(std::function<void(Rank)> on_death) override;
   void forget_peers() override { service_->forget(); }
   [[nodiscard]] bool has_pidfd() const override { return options_.watch_mode == WatchMode::kPidfd; }
   [[nodiscard]] std::string note() const override;
   [[nodiscard]] SessionId session() const override { return options_.key.session; }
-  void end_calls_when(std::function<bool()> over) override { links_->end_when(std::move(over)); }
+  void end_calls_when(std::function<bool()> over) override {
+    over_ = over;
+    links_->end_when(std::move(over));
+  }
   void interrupt() override;
   void close() override;
 
  private:
   explicit Plane(const PlaneOptions& options) : options_(options) {}
-  [[nodiscard]] Result<ControlFd> introduce(const std::string& root_address, Deadline deadline);
-  [[nodiscard]] Status await_contacts(int root, Deadline deadline);
+  [[nodiscard]] Result<Channel> introduce(const Way& root_way, Deadline deadline);
+  [[nodiscard]] Status await_contacts(Channel& root, Deadline deadline);
   [[nodiscard]] Result<std::vector<std::byte>> exchange(std::span<const std::byte> mine,
-                                                        Deadline deadline);
-  [[nodiscard]] Status run_rounds(std::uint64_t number, std::size_t blob_bytes,
-                                  std::vector<std::byte>& blocks, Deadline deadline);
+                                                        Deadline deadline,
+                                                        std::span<std::byte> announced = {});
+  [[nodiscard]] Status run_round(std::uint64_t number, Exchange& exchange, Deadline deadline);
+  [[nodiscard]] Result<std::vector<std::byte>> take(Rank from, std::uint32_t round,
+                                                    std::size_t bytes, Deadline deadline);
   void spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& error);
   [[nodiscard]] Error find_absent(Error error, std::uint64_t number);
   [[nodiscard]] Error explain(Error error);
-  [[nodiscard]] Status adopt(std::span<const std::byte> records);
+  // Adds who `peer` is, if it is to blame.
+  [[nodiscard]] Error introduce_culprit(Error error, Rank peer) const;
+  [[nodiscard]] Status read_records(std::span<const std::byte> records);
 
   const PlaneOptions options_;
   Member self_;
@@ -67,9 +89,16 @@ class Plane final : public ControlPlane {
   std::unique_ptr<StopSignal> stop_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<Links> links_;
+  std::function<bool()> over_;  // null: never
   bool met_ = false;
   bool watching_ = false;
   std::atomic<bool> closed_{false};  // relaxed: a flag for idempotence, guards nothing
 };
+
+// Starts a plane and meets, by the way of the id that is open to it: over its Unix socket where
+// that reaches, else over TCP. Fills in the two last fields of `own`, unless they are set.
+[[nodiscard]] Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content,
+                                                            PlaneOptions own,
+                                                            const JoinOptions& options);
 
 }  // namespace tutti::control

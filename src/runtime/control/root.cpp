@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/clock.hpp"
+#include "runtime/control/exchange.hpp"
 
 namespace tutti::control {
 namespace {
@@ -24,18 +25,20 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
 
 }  // namespace
 
-Result<std::shared_ptr<Root>> Root::create(const SessionKey& key, const Log& log, ListenKind kind) {
+Result<std::shared_ptr<Root>> Root::create(const SessionKey& key, const Log& log,
+                                           std::vector<Listener> listeners) {
   std::shared_ptr<Root> root(new Root);
   TUTTI_TRY_ASSIGN(root->loop_, EventLoop::create());
-  TUTTI_TRY_ASSIGN(Listener listener, listen_local(kind));
   root->log_ = log;
   root->give_up_ns_ = now_ns() + kIdleNs;
   Root* self = root.get();
-  root->lobby_ = std::make_unique<Lobby>(
-      *root->loop_, std::move(listener),
-      Lobby::Options{.key = key, .self = kRootRank, .ranks = 0, .log = log},
-      [self](ControlFd socket, const Claim& claim) { self->admit(std::move(socket), claim); });
-  TUTTI_TRY(root->lobby_->open());
+  for (Listener& listener : listeners) {
+    root->lobbies_.push_back(std::make_unique<Lobby>(
+        *root->loop_, std::move(listener),
+        Lobby::Options{.key = key, .self = kRootRank, .ranks = 0, .log = log},
+        [self](Channel channel, const Claim& claim) { self->admit(std::move(channel), claim); }));
+    TUTTI_TRY(root->lobbies_.back()->open());
+  }
   return root;
 }
 
@@ -46,7 +49,7 @@ void Root::run() {
   }
   for (const auto& [key, connection] : connections_) loop_->remove(connection.token);
   connections_.clear();
-  lobby_.reset();
+  lobbies_.clear();
 }
 
 void Root::stop() {
@@ -61,19 +64,19 @@ void Root::call_off(Rank rank, std::int32_t ranks, const Error& error) {
   });
 }
 
-void Root::admit(ControlFd socket, const Claim& claim) {
+void Root::admit(Channel channel, const Claim& claim) {
   const ConnectionKey key = next_key_++;
   Connection connection{
-      .socket = std::move(socket), .claim = claim, .check_in_by_ns = now_ns() + kCheckInNs};
+      .channel = std::move(channel), .claim = claim, .check_in_by_ns = now_ns() + kCheckInNs};
   connection.token =
-      loop_->add(connection.socket.get(), EPOLLIN, [this, key](std::uint32_t) { receive(key); });
+      loop_->add(connection.channel.fd(), EPOLLIN, [this, key](std::uint32_t) { receive(key); });
   if (connection.token != 0) connections_.emplace(key, std::move(connection));
 }
 
 void Root::receive(ConnectionKey key) {
   Connection& connection = connections_.at(key);
   std::array<std::byte, kFrameHeaderBytes + kMaxMessageBytes + 64> buffer;
-  const Received received = receive_packet(connection.socket.get(), buffer, false);
+  const Received received = connection.channel.receive(buffer, false);
   if (received.state == IoState::kAgain) return;
   if (received.state != IoState::kDone) return leave(key, "died or hung up");
   Reader reader(std::span(buffer.data(), received.packet_bytes));
@@ -133,22 +136,38 @@ void Root::check_in(ConnectionKey key, CheckIn check_in) {
 }
 
 void Root::meet() {
+  if (std::optional<Error> error = find_unreachable()) return fail(std::move(*error));
   phase_ = Phase::kMet;
   for (const auto& [rank, attendee] : attendees_) {
-    Contacts contacts;
-    for (std::int64_t distance = 1; distance < ranks_; distance *= 2) {
-      const auto peer = static_cast<Rank>((rank + distance) % ranks_);
-      contacts.emplace_back(peer, attendees_.at(peer).member.address);
-    }
+    const Contacts contacts = find_contacts(
+        rank, ranks_, [&](Rank member) -> const Member& { return attendees_.at(member).member; });
     // A fresh socket's buffer holds this packet; one that does not belongs to a broken rank.
-    if (send_packet(connections_.at(attendee.connection).socket.get(), encode_met(contacts)) !=
-        IoState::kDone) {
+    Channel& channel = connections_.at(attendee.connection).channel;
+    if (channel.send(encode_met(contacts)) != IoState::kDone || channel.unsent()) {
       return fail(
           {Code::kRemoteError,
            fmt::format("{} died or left before the job had met", describe(attendee.member.info)),
            rank});
     }
   }
+}
+
+// A job of several hosts in which a rank has no address for ranks of the others.
+std::optional<Error> Root::find_unreachable() const {
+  const Member& first = attendees_.begin()->second.member;
+  const Member* elsewhere = nullptr;
+  const Member* silent = nullptr;
+  for (const auto& [rank, attendee] : attendees_) {
+    if (attendee.member.locality != first.locality) elsewhere = &attendee.member;
+    if (attendee.member.tcp.empty() && silent == nullptr) silent = &attendee.member;
+  }
+  if (elsewhere == nullptr || silent == nullptr) return std::nullopt;
+  const Member& other = silent->locality == first.locality ? *elsewhere : first;
+  return Error{Code::kInvalidUsage,
+               fmt::format("{} and {} are on different hosts, and rank {} listens on no network "
+                           "interface: set TUTTI_IFNAME there",
+                           describe(silent->info), describe(other.info), silent->info.rank),
+               silent->info.rank};
 }
 
 void Root::finish(Rank rank) {
@@ -184,10 +203,10 @@ void Root::fail(Error error) {
 }
 
 void Root::refuse(ConnectionKey key) {
-  const Connection& connection = connections_.at(key);
+  Connection& connection = connections_.at(key);
   if (connection.claim.rank < ranks_) told_.insert(connection.claim.rank);
   static_cast<void>(
-      send_packet(connection.socket.get(), encode_error({.type = FrameType::kRefused}, *failure_)));
+      connection.channel.send(encode_error({.type = FrameType::kRefused}, *failure_)));
   hang_up(key);
 }
 
@@ -205,8 +224,10 @@ void Root::hang_up(ConnectionKey key) {
 
 void Root::tick() {
   const std::int64_t at_ns = now_ns();
-  lobby_->tick(at_ns);
-  if (auto error = lobby_->starved(at_ns)) fail(std::move(*error));
+  for (const auto& lobby : lobbies_) {
+    lobby->tick(at_ns);
+    if (auto error = lobby->starved(at_ns)) fail(std::move(*error));
+  }
   std::vector<ConnectionKey> silent;
   for (const auto& [key, connection] : connections_) {
     if (!connection.checked_in && connection.check_in_by_ns <= at_ns) silent.push_back(key);
@@ -229,17 +250,28 @@ Error Root::describe_absence() const {
     if (phase_ == Phase::kMet ? !found->second.done : !there) missing.push_back(rank);
   }
   const char* plural = missing.size() == 1 ? "" : "s";
-  const std::string what =
+  std::string what =
       phase_ == Phase::kMet
           ? fmt::format("rank{} {} of {} came but did not finish the meeting in time", plural,
                         list_ranks(missing), ranks_)
           : fmt::format("rank{} {} of {} did not come in time ({} came)", plural,
                         list_ranks(missing), ranks_, attendees_.size());
+  for (const auto& lobby : lobbies_) {
+    if (lobby->strangers() > 0)
+      what += fmt::format(
+          "; {} that came did not prove this job's secret: do all ranks have the "
+          "same id, or secret and TUTTI_JOB?",
+          lobby->strangers());
+    if (lobby->other_version() == 0) continue;
+    what += fmt::format("; somebody came who speaks protocol version {}, this library {}",
+                        lobby->other_version(), kProtocolVersion);
+  }
   return {Code::kTimeout, what, missing.empty() ? kNoRank : missing.front()};
 }
 
 std::int64_t Root::next_tick_ns() const {
-  std::int64_t next_ns = lobby_->next_tick_ns();
+  std::int64_t next_ns = INT64_MAX;
+  for (const auto& lobby : lobbies_) next_ns = std::min(next_ns, lobby->next_tick_ns());
   for (const auto& [key, connection] : connections_) {
     if (!connection.checked_in) next_ns = std::min(next_ns, connection.check_in_by_ns);
   }

@@ -16,6 +16,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "base/log.hpp"
 #include "runtime/control/lobby.hpp"
@@ -31,10 +33,10 @@ class Root {
   static constexpr std::int64_t kLingerNs = 10'000'000'000;
   static constexpr std::int64_t kCheckInNs = Lobby::kHandshakeNs;
 
+  // Listens at all of them.
   [[nodiscard]] static Result<std::shared_ptr<Root>> create(const SessionKey& key, const Log& log,
-                                                            ListenKind kind = ListenKind::kAny);
+                                                            std::vector<Listener> listeners);
 
-  [[nodiscard]] const std::string& address() const { return lobby_->address(); }
   // The thread's life. Returns when the root has nothing left to do, or after stop().
   void run();
   void stop();  // any thread
@@ -44,7 +46,7 @@ class Root {
  private:
   enum class Phase { kGathering, kMet, kFailed, kOver };
   struct Connection {
-    ControlFd socket;
+    Channel channel;
     EventLoop::Token token = 0;
     Claim claim;
     std::int64_t check_in_by_ns = 0;
@@ -59,10 +61,11 @@ class Root {
   };
 
   Root() = default;
-  void admit(ControlFd socket, const Claim& claim);
+  void admit(Channel channel, const Claim& claim);
   void receive(ConnectionKey key);
   void check_in(ConnectionKey key, CheckIn check_in);
   void meet();
+  [[nodiscard]] std::optional<Error> find_unreachable() const;
   void finish(Rank rank);
   void leave(ConnectionKey key, const char* how);
   void fail(Error error);
@@ -74,7 +77,7 @@ class Root {
   [[nodiscard]] std::int64_t next_tick_ns() const;
 
   std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<Lobby> lobby_;
+  std::vector<std::unique_ptr<Lobby>> lobbies_;  // a flood at one does not reach the other
   Log log_;
   Phase phase_ = Phase::kGathering;
   std::int32_t ranks_ = 0;       // 0: nobody came yet
@@ -88,8 +91,18 @@ class Root {
   std::set<Rank> told_;  // of the failure
 };
 
-// Starts a root on a thread of its own and returns its id.
-[[nodiscard]] Result<UniqueId> start_root(const Log& log, ListenKind kind = ListenKind::kAny);
+// Starts a root on a thread of its own and returns its id. Listens on a Unix socket and, where
+// there is a network interface, on TCP. `interfaces`: of RootOptions, settled.
+[[nodiscard]] Result<UniqueId> start_root(const Log& log, std::string_view interfaces,
+                                          ListenKind kind = ListenKind::kAny);
+// Starts one for an id that was agreed on.
+[[nodiscard]] Status start_agreed_root(const IdContent& content, const Log& log,
+                                       std::string_view interfaces);
+// The addresses of an agreed root's host, for whom listens and for whom comes. A name that means
+// only the loopback here, and is not "localhost", means the interface's address: /etc/hosts often
+// gives a host's own name so. Errors: kRemoteError (the name is not known), kInvalidArgument.
+[[nodiscard]] Result<std::vector<TcpAddress>> find_agreed(const std::string& tcp,
+                                                          std::string_view interfaces);
 // Ends the root of this session if it lives in this process. For jobs of one rank, which need none.
 void retire_root(const SessionId& session);
 // Ends the meeting of this session, if its root lives in this process: `rank` of `ranks` cannot

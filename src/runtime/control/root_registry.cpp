@@ -4,6 +4,7 @@
 // by the static destructor at exit, so that no thread runs in memory that is being torn down. A
 // forked child starts with an empty registry and leaves its parent's objects alone.
 
+#include <fmt/format.h>
 #include <sodium.h>
 
 #include <algorithm>
@@ -12,7 +13,10 @@
 #include <mutex>
 #include <thread>
 
+#include "base/host.hpp"
+#include "runtime/control/interfaces.hpp"
 #include "runtime/control/root.hpp"
+#include "runtime/control/tcp_socket.hpp"
 #include "runtime/control/thread.hpp"
 
 namespace tutti::control {
@@ -154,14 +158,76 @@ Registry& registry() {
 
 }  // namespace
 
-Result<UniqueId> start_root(const Log& log, ListenKind kind) {
+static_assert(kMaxLocalNameBytes == kMaxIdLocalBytes);
+
+namespace {
+
+// Where nobody chose an interface, none is needed.
+Result<std::optional<Listener>> listen_for_hosts(const Log& log, std::string_view interfaces) {
+  TUTTI_TRY_ASSIGN(const std::optional<TcpAddress> address,
+                   choose_interface(list_interfaces(), interfaces));
+  if (!address) return std::nullopt;
+  Result<Listener> listener = listen_tcp(*address);
+  if (listener) return *std::move(listener);
+  if (!interfaces.empty()) return tl::unexpected(std::move(listener).error());
+  TUTTI_LOG(log, LogLevel::kInfo, "ranks of other hosts cannot join: {}", listener.error().message);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<UniqueId> start_root(const Log& log, std::string_view interfaces, ListenKind kind) {
   if (::sodium_init() < 0) return make_error(Code::kSystemError, "no source of random bytes");
-  const SessionKey key = make_session_key();
-  TUTTI_TRY_ASSIGN(std::shared_ptr<Root> root, Root::create(key, log, kind));
-  const IdContent content{.key = key, .address = root->address()};
+  IdContent content{.key = make_session_key(), .locality = host_identity("")};
+  std::vector<Listener> listeners;
+  TUTTI_TRY_ASSIGN(Listener local, listen_local(kind));
+  content.local = local.address();
+  listeners.push_back(std::move(local));
+  TUTTI_TRY_ASSIGN(std::optional<Listener> tcp, listen_for_hosts(log, interfaces));
+  if (tcp) {
+    content.tcp = tcp->address();
+    listeners.push_back(*std::move(tcp));
+  }
   TUTTI_TRY_ASSIGN(const UniqueId id, encode_id(content));
-  TUTTI_TRY(registry().start(key.session, std::move(root)));
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Root> root,
+                   Root::create(content.key, log, std::move(listeners)));
+  TUTTI_TRY(registry().start(content.key.session, std::move(root)));
   return id;
+}
+
+Result<std::vector<TcpAddress>> find_agreed(const std::string& tcp, std::string_view interfaces) {
+  const std::optional<HostPort> place = split_tcp(tcp);
+  if (!place) return make_error(Code::kInternalError, fmt::format("malformed address '{}'", tcp));
+  TUTTI_TRY_ASSIGN(std::vector<TcpAddress> addresses, resolve(*place));
+  const bool named = !parse_ip(place->host, place->port) && place->host != "localhost";
+  if (!named) return addresses;
+  if (!std::ranges::all_of(addresses, &TcpAddress::loopback)) {
+    std::erase_if(addresses, [](const TcpAddress& address) { return address.loopback(); });
+    return addresses;
+  }
+  TUTTI_TRY_ASSIGN(std::optional<TcpAddress> own, choose_interface(list_interfaces(), interfaces));
+  if (!own) return addresses;
+  own->port = place->port;
+  return std::vector{*own};
+}
+
+Status start_agreed_root(const IdContent& content, const Log& log, std::string_view interfaces) {
+  if (::sodium_init() < 0) return make_error(Code::kSystemError, "no source of random bytes");
+  TUTTI_TRY_ASSIGN(const std::vector<TcpAddress> addresses, find_agreed(content.tcp, interfaces));
+  std::vector<Listener> listeners;
+  for (const TcpAddress& address : addresses) {
+    Result<Listener> listener = listen_tcp(address);
+    const bool last = address == addresses.back();
+    if (listener) {
+      listeners.push_back(*std::move(listener));
+    } else if (listener.error().code != Code::kInvalidArgument || (last && listeners.empty())) {
+      // A port that is taken at one of them would lead some ranks to somebody else.
+      return tl::unexpected(std::move(listener).error());
+    }
+  }
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Root> root,
+                   Root::create(content.key, log, std::move(listeners)));
+  return registry().start(content.key.session, std::move(root));
 }
 
 void retire_root(const SessionId& session) { registry().retire(session); }

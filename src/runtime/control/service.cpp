@@ -25,34 +25,70 @@ Result<std::unique_ptr<Service>> Service::start(const Options& options) {
 
 Status Service::open() {
   TUTTI_TRY_ASSIGN(loop_, EventLoop::create());
-  TUTTI_TRY_ASSIGN(Listener listener, listen_local(options_.listen_kind));
-  address_ = listener.address();
-  lobby_ = std::make_unique<Lobby>(
-      *loop_, std::move(listener),
-      Lobby::Options{
-          .key = options_.key, .self = options_.self, .ranks = options_.ranks, .log = options_.log},
-      [this](ControlFd socket, const Claim& claim) { admit(std::move(socket), claim); });
+  TUTTI_TRY_ASSIGN(Listener local, listen_local(options_.listen_kind));
+  address_ = local.address();
+  listeners_.push_back(std::move(local));
+  if (options_.tcp_at) {
+    Result<Listener> tcp = listen_tcp(*options_.tcp_at);
+    if (tcp) {
+      tcp_address_ = tcp->address();
+      listeners_.push_back(*std::move(tcp));
+    } else {  // a job of one host needs none; in another the root will name this rank
+      TUTTI_LOG(options_.log, LogLevel::kWarn, "no connections from other hosts: {}",
+                tcp.error().message);
+    }
+  }
   peer_watch_ = std::make_unique<PeerWatch>(*loop_, options_.watch_mode);
-  buffer_.resize(kMaxPacketBytes);
   serve(kExchangeStateRequest, [this](const Request&) -> Result<HandlerReply> {
     const ExchangeState state = mailbox_.state();
     Writer writer;
     writer.number(state.exchange).number(state.waits_for);
     return HandlerReply{.payload = writer.take()};
   });
-  return lobby_->open();
+  return {};
+}
+
+void Service::let_in(const Identity& identity) {
+  loop_->post([this, identity] {
+    identity_ = identity;
+    open_lobbies();
+  });
+}
+
+void Service::open_lobbies() {
+  for (Listener& listener : listeners_)
+    if (const Status opened = open_lobby(std::move(listener)); !opened)
+      mailbox_.fail(opened.error());
+  listeners_.clear();
+}
+
+Status Service::open_lobby(Listener listener) {
+  lobbies_.push_back(std::make_unique<Lobby>(
+      *loop_, std::move(listener),
+      Lobby::Options{.key = identity_.key,
+                     .self = identity_.self,
+                     .ranks = identity_.ranks,
+                     .log = options_.log},
+      [this](Channel channel, const Claim& claim) { admit(std::move(channel), claim); }));
+  return lobbies_.back()->open();
+}
+
+void Service::tick(Lobby& lobby, std::int64_t at_ns) {
+  lobby.tick(at_ns);
+  auto error = lobby.starved(at_ns);
+  if (!error) return;
+  error->message = fmt::format("rank {}: {}", identity_.self, error->message);
+  error->culprit = identity_.self;
+  mailbox_.fail(std::move(*error));  // a rank that sends us something would wait for ever
 }
 
 void Service::run() {
   while (running_) {
-    loop_->run_once(std::min(lobby_->next_tick_ns(), peer_watch_->next_tick_ns()));
+    std::int64_t next_ns = peer_watch_->next_tick_ns();
+    for (const auto& lobby : lobbies_) next_ns = std::min(next_ns, lobby->next_tick_ns());
+    loop_->run_once(next_ns);
     const std::int64_t at_ns = now_ns();
-    lobby_->tick(at_ns);
-    if (auto error = lobby_->starved(at_ns)) {
-      error->message = fmt::format("rank {}: {}", options_.self, error->message);
-      error->culprit = options_.self;
-      mailbox_.fail(std::move(*error));  // a rank that sends us something would wait for ever
-    }
+    for (const auto& lobby : lobbies_) tick(*lobby, at_ns);
     peer_watch_->tick(at_ns);
     settle_deaths();
   }
@@ -82,7 +118,7 @@ void Service::stop() {
   leave_root();
   while (!connections_.empty()) hang_up(connections_.begin()->first);
   peer_watch_->stop();
-  lobby_.reset();
+  lobbies_.clear();
 }
 
 void Service::serve(RequestKind kind, Handler handler) {
@@ -93,15 +129,15 @@ void Service::serve(RequestKind kind, Handler handler) {
   loop_->post([this, kind] { retry_parked(kind); });
 }
 
-void Service::admit(ControlFd socket, const Claim& claim) {
+void Service::admit(Channel channel, const Claim& claim) {
   const auto of_peer = [&](const auto& entry) { return entry.second.peer == claim.rank; };
   if (std::ranges::count_if(connections_, of_peer) >=
       static_cast<std::ptrdiff_t>(kMaxConnectionsPerPeer)) {
     hang_up(std::ranges::find_if(connections_, of_peer)->first);
   }
   const ConnectionKey key = next_key_++;
-  Connection connection{.socket = std::move(socket), .peer = claim.rank};
-  connection.token = loop_->add(connection.socket.get(), EPOLLIN,
+  Connection connection{.channel = std::move(channel), .peer = claim.rank};
+  connection.token = loop_->add(connection.channel.fd(), EPOLLIN,
                                 [this, key](std::uint32_t events) { on_event(key, events); });
   if (connection.token == 0) return;
   connections_.emplace(key, std::move(connection));
@@ -118,11 +154,11 @@ void Service::on_event(ConnectionKey key, std::uint32_t events) {
 
 bool Service::receive(ConnectionKey key) {
   Connection& connection = connections_.at(key);
-  const Received received = receive_packet(connection.socket.get(), buffer_, false);
+  const Received received = connection.channel.receive(buffer_.all(), false);
   if (received.state == IoState::kAgain) return false;
   Outcome outcome = Outcome::kIllegal;
   if (received.state == IoState::kDone) {
-    outcome = dispatch(key, std::span(buffer_).first(received.packet_bytes));
+    outcome = dispatch(key, buffer_.first(received.packet_bytes));
     if (outcome == Outcome::kServed) return true;
   }
   if (outcome == Outcome::kReplyLost) {
@@ -156,7 +192,7 @@ Service::Outcome Service::dispatch(ConnectionKey key, std::span<const std::byte>
     }
     case FrameType::kPostFailure:
       mailbox_.deposit_failure(connection.peer, header.number, header.round,
-                               decode_error(reader, options_.ranks));
+                               decode_error(reader, identity_.ranks));
       return Outcome::kServed;
     case FrameType::kBye:
       connection.said_bye = true;
@@ -183,6 +219,12 @@ bool Service::answer(Connection& connection, Parked request) {
   if (reply && reply->payload.size() > kMaxPayloadBytes) {
     reply = make_error(Code::kInternalError, "the reply is too long for a packet");
   }
+  if (reply && reply->lent_fd >= 0 && !connection.channel.carries_descriptors()) {
+    reply = make_error(Code::kNotSupported,
+                       fmt::format("rank {} and rank {} are on different hosts: no descriptor, and "
+                                   "so no shared memory, travels over TCP",
+                                   identity_.self, connection.peer));
+  }
   if (!reply) {
     header.kind = 1;
     return send(connection, encode_error(header, reply.error()), -1);
@@ -192,9 +234,10 @@ bool Service::answer(Connection& connection, Parked request) {
 
 bool Service::send(Connection& connection, std::vector<std::byte> packet, int lent_fd) {
   if (connection.backlog.empty()) {
-    const IoState state = send_packet(connection.socket.get(), packet, lent_fd);
+    const IoState state = connection.channel.send(packet, lent_fd);
+    const bool waits = state == IoState::kAgain || connection.channel.unsent();
+    if (waits) loop_->modify(connection.token, EPOLLIN | EPOLLOUT);
     if (state != IoState::kAgain) return state == IoState::kDone;
-    loop_->modify(connection.token, EPOLLIN | EPOLLOUT);
   }
   if (connection.backlog.size() >= kMaxBacklog) return false;
   Outgoing outgoing{.packet = std::move(packet)};
@@ -207,14 +250,15 @@ bool Service::send(Connection& connection, std::vector<std::byte> packet, int le
 }
 
 bool Service::flush(Connection& connection) {
-  while (!connection.backlog.empty()) {
+  if (connection.channel.flush() != IoState::kDone) return false;
+  while (!connection.backlog.empty() && !connection.channel.unsent()) {
     const Outgoing& next = connection.backlog.front();
-    const IoState state = send_packet(connection.socket.get(), next.packet, next.fd.get());
+    const IoState state = connection.channel.send(next.packet, next.fd.get());
     if (state == IoState::kAgain) return true;
     if (state != IoState::kDone) return false;
     connection.backlog.pop_front();
   }
-  loop_->modify(connection.token, EPOLLIN);
+  if (!connection.channel.unsent()) loop_->modify(connection.token, EPOLLIN);
   return true;
 }
 
@@ -242,21 +286,21 @@ void Service::retry_parked(RequestKind kind) {
   }
 }
 
-void Service::attend_meeting(ControlFd root) {
+void Service::attend_meeting(Channel root) {
   // std::function wants copyable captures; the owner travels in a shared_ptr.
-  auto owner = std::make_shared<ControlFd>(std::move(root));
+  auto owner = std::make_shared<Channel>(std::move(root));
   loop_->post([this, owner] {
     root_ = std::move(*owner);
-    root_token_ = loop_->add(root_.get(), EPOLLIN, [this](std::uint32_t) { hear_root(); });
+    root_token_ = loop_->add(root_.fd(), EPOLLIN, [this](std::uint32_t) { hear_root(); });
   });
 }
 
 void Service::hear_root() {
-  const Received received = receive_packet(root_.get(), buffer_, false);
+  const Received received = root_.receive(buffer_.all(), false);
   if (received.state == IoState::kAgain) return;
-  Reader reader{std::span(buffer_).first(received.packet_bytes)};
+  Reader reader{buffer_.first(received.packet_bytes)};
   if (received.state == IoState::kDone && read_header(reader).type == FrameType::kRefused) {
-    mailbox_.fail(decode_error(reader, options_.ranks));
+    mailbox_.fail(decode_error(reader, identity_.ranks));
   } else {
     mailbox_.fail({Code::kRemoteError,
                    "the process that made the unique id ended before the job had met", kNoRank});
@@ -270,7 +314,7 @@ void Service::finish_meeting(std::optional<Error> failure) {
     const std::vector<std::byte> packet = failure
                                               ? encode_error({.type = FrameType::kGiveUp}, *failure)
                                               : start_frame({.type = FrameType::kDone}).take();
-    static_cast<void>(send_packet(root_.get(), packet));
+    static_cast<void>(root_.send(packet));
     leave_root();
   });
 }
@@ -278,7 +322,7 @@ void Service::finish_meeting(std::optional<Error> failure) {
 void Service::leave_root() {
   if (root_token_ != 0) loop_->remove(root_token_);
   root_token_ = 0;
-  root_.reset();
+  root_ = Channel();
 }
 
 void Service::watch(std::vector<WatchTarget> targets, std::function<void(Rank)> on_death) {

@@ -34,24 +34,32 @@ class Service {
   static constexpr int kMaxSettleTurns = 16;  // of the loop, between a death and its notice
 
   struct Options {
-    SessionKey key;
-    Rank self = kNoRank;
-    std::int32_t ranks = 0;
     Log log = Log();
     WatchMode watch_mode = WatchMode::kPidfd;
     ListenKind listen_kind = ListenKind::kAny;
+    std::optional<TcpAddress> tcp_at{};  // listen there, too
   };
+  // Who may come, and as whom this rank answers.
+  struct Identity {
+    SessionKey key;
+    Rank self = kNoRank;
+    std::int32_t ranks = 0;
+  };
+  // Listens; those who connect wait until let_in().
   [[nodiscard]] static Result<std::unique_ptr<Service>> start(const Options& options);
   ~Service() { stop(); }
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
   [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] const std::string& tcp_address() const { return tcp_address_; }  // empty: none
   [[nodiscard]] Mailbox& mailbox() { return mailbox_; }
+  // Once. What fails fails the mailbox.
+  void let_in(const Identity& identity);
   void serve(RequestKind kind, Handler handler);
   // Takes over the connection to the root until the meeting is finished: if the root reports a
   // failure or dies, the mailbox fails.
-  void attend_meeting(ControlFd root);
+  void attend_meeting(Channel root);
   // Tells the root that this rank has met everybody, or why not.
   void finish_meeting(std::optional<Error> failure);
   void watch(std::vector<WatchTarget> targets, std::function<void(Rank)> on_death);
@@ -71,7 +79,7 @@ class Service {
     std::vector<std::byte> payload;
   };
   struct Connection {
-    ControlFd socket;
+    Channel channel;
     EventLoop::Token token = 0;
     Rank peer = kNoRank;
     bool said_bye = false;
@@ -83,7 +91,10 @@ class Service {
   explicit Service(const Options& options) : options_(options) {}
   [[nodiscard]] Status open();
   void run();
-  void admit(ControlFd socket, const Claim& claim);
+  [[nodiscard]] Status open_lobby(Listener listener);
+  void open_lobbies();
+  void tick(Lobby& lobby, std::int64_t at_ns);
+  void admit(Channel channel, const Claim& claim);
   void on_event(ConnectionKey key, std::uint32_t events);
   [[nodiscard]] bool receive(ConnectionKey key);  // false: nothing more now
   enum class Outcome { kServed, kIllegal, kReplyLost };
@@ -99,9 +110,12 @@ class Service {
 
   const Options options_;
   std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<Lobby> lobby_;
+  Identity identity_;                            // the default until let_in()
+  std::vector<Listener> listeners_;              // until let_in()
+  std::vector<std::unique_ptr<Lobby>> lobbies_;  // a flood at one does not reach the other
   std::unique_ptr<PeerWatch> peer_watch_;
   std::string address_;
+  std::string tcp_address_;
   Mailbox mailbox_;
   std::unique_ptr<std::thread> thread_;
   std::uint64_t generation_ = fork_generation();
@@ -117,8 +131,8 @@ class Service {
   std::vector<Rank> dead_;  // noticed, not yet reported
   ConnectionKey next_key_ = 1;
   std::map<ConnectionKey, Connection> connections_;
-  std::vector<std::byte> buffer_;
-  ControlFd root_;
+  PacketBuffer buffer_;
+  Channel root_;
   EventLoop::Token root_token_ = 0;
 };
 

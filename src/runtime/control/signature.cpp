@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "runtime/control/board.hpp"
 
 namespace tutti {
@@ -27,12 +29,18 @@ std::uint64_t fold(std::uint64_t hash, std::uint64_t word) {
 
 }  // namespace
 
+std::string_view name_of(Gathering gathering) {
+  constexpr std::array<std::string_view, 4> kNames{"nothing", "split", "shrink",
+                                                   "the registration of a window"};
+  return kNames[static_cast<std::size_t>(gathering)];
+}
+
 // Made for every call, so: no buffer, four words.
 std::uint64_t OperationSignature::hash() const {
-  const std::uint64_t kinds = static_cast<std::uint64_t>(collective) |
-                              static_cast<std::uint64_t>(type) << 8 |
-                              static_cast<std::uint64_t>(op) << 16 |
-                              static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
+  const std::uint64_t kinds =
+      static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(type) << 8 |
+      static_cast<std::uint64_t>(op) << 16 | static_cast<std::uint64_t>(in_windows) << 24 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
   const std::uint64_t mixed = fold(fold(fold(fold(1, operation), kinds), count), plan);
   return mixed == 0 ? 1 : mixed;
 }
@@ -42,6 +50,7 @@ std::string OperationSignature::to_string() const {
       fmt::format("{} #{} count {} {}", name_of(collective), operation, count, name_of(type));
   if (reduces(collective)) text += fmt::format(" {}", name_of(op));
   if (has_root(collective)) text += fmt::format(" root {}", root);
+  if (in_windows) text += " in windows";
   return text + fmt::format(" plan {:016x}", plan);
 }
 

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <optional>
 
+#include "runtime/control/tcp_socket.hpp"
+
 namespace tutti::control {
 namespace {
 
@@ -72,17 +74,19 @@ ControlFd bind_and_listen(const std::string& text) {
 Result<Listener> listen_abstract() {
   std::array<unsigned char, 16> random{};
   ::randombytes_buf(random.data(), random.size());
-  std::string name = "@tutti-";
-  for (const unsigned char byte : random) name += fmt::format("{:02x}", byte);
+  constexpr int kVariant = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
+  std::array<char, sodium_base64_ENCODED_LEN(random.size(), kVariant)> text{};
+  ::sodium_bin2base64(text.data(), text.size(), random.data(), random.size(), kVariant);
+  const std::string name = std::string("@tutti-") + text.data();
   ControlFd fd = bind_and_listen(name);
   if (!fd) return errno_error("cannot listen on an abstract Unix socket", errno);
-  return Listener(std::move(fd), std::string(kScheme) + name, "");
+  return Listener(std::move(fd), Medium::kUnix, std::string(kScheme) + name);
 }
 
 Result<Listener> listen_path() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   // The name must still fit into a unique id.
-  const std::size_t most = kMaxIdAddressBytes - kScheme.size() - std::strlen("/tutti-XXXXXX/s");
+  const std::size_t most = kMaxLocalNameBytes - std::strlen("/tutti-XXXXXX/s");
   std::array<std::string, 2> parents = {runtime != nullptr ? runtime : "", "/tmp"};
   int error_number = ENOENT;
   for (const std::string& parent : parents) {
@@ -94,7 +98,7 @@ Result<Listener> listen_path() {
     }
     const std::string path = directory + "/s";
     ControlFd fd = bind_and_listen(path);
-    if (fd) return Listener(std::move(fd), std::string(kScheme) + path, directory);
+    if (fd) return Listener(std::move(fd), Medium::kUnix, std::string(kScheme) + path, directory);
     error_number = errno;
     ::unlink(path.c_str());
     ::rmdir(directory.c_str());
@@ -115,31 +119,13 @@ int connect_within(int socket, const UnixAddress& address, Deadline deadline) {
   }
 }
 
-// Takes the descriptors out of `message`: keeps one if wanted, closes the others.
-bool take_fds(msghdr& message, bool want_fd, UniqueFd& kept) {
-  bool legal = (message.msg_flags & MSG_CTRUNC) == 0;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
-       part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t fds = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < fds; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      UniqueFd owner(fd);
-      if (!want_fd || kept) {
-        legal = false;
-      } else {
-        kept = std::move(owner);
-      }
-    }
-  }
-  return legal;
-}
-
 }  // namespace
 
-Listener::Listener(ControlFd fd, std::string address, std::string directory)
-    : fd_(std::move(fd)), address_(std::move(address)), directory_(std::move(directory)) {}
+Listener::Listener(ControlFd fd, Medium medium, std::string address, std::string directory)
+    : fd_(std::move(fd)),
+      medium_(medium),
+      address_(std::move(address)),
+      directory_(std::move(directory)) {}
 
 Listener::~Listener() {
   if (!fd_ || directory_.empty() || !fd_.of_this_process()) return;
@@ -154,11 +140,9 @@ Result<Listener> listen_local(ListenKind kind) {
   return listen_path();
 }
 
-Result<ControlFd> connect_to(std::string_view address, Deadline deadline) {
-  if (!address.starts_with(kScheme)) {
-    return make_error(Code::kNotSupported,
-                      fmt::format("address scheme of '{}' is not built in; known: unix", address));
-  }
+namespace {
+
+Result<Channel> connect_unix(std::string_view address, Deadline deadline) {
   const std::optional<UnixAddress> parsed = parse_unix(address.substr(kScheme.size()));
   if (!parsed) {
     return make_error(Code::kInvalidArgument, fmt::format("malformed address '{}'", address));
@@ -181,74 +165,38 @@ Result<ControlFd> connect_to(std::string_view address, Deadline deadline) {
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return errno_error("cannot make a Unix socket non-blocking", errno);
   }
-  return fd;
+  return Channel(std::move(fd), Medium::kUnix);
 }
 
-ControlFd accept_from(int listener) {
+}  // namespace
+
+Result<Channel> connect_to(std::string_view address, const Stop& stop, Deadline deadline) {
+  if (address.starts_with(kScheme)) {
+    // The wait for a place in a full queue is the kernel's and does not hear `stop`.
+    const Deadline slice{std::min(deadline.at_ns, now_ns() + Stop::kAskNs)};
+    return connect_unix(address, stop.over == nullptr ? deadline : slice);
+  }
+  if (!address.starts_with(kTcpScheme)) {
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("address scheme of '{}' is not built in; known: unix, tcp", address));
+  }
+  const std::optional<TcpAddress> parsed = parse_tcp(address);
+  if (!parsed) {
+    return make_error(Code::kInvalidArgument, fmt::format("malformed address '{}'", address));
+  }
+  return connect_tcp(*parsed, stop, deadline);
+}
+
+Channel accept_from(const Listener& listener) {
+  if (listener.medium() == Medium::kTcp) return accept_tcp(listener.fd());
   ControlFd fd = ControlFd::from(
-      [&] { return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+      [&] { return ::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
   if (fd && !same_user(fd.get())) {
     fd.reset();
     errno = EACCES;
   }
-  return fd;
-}
-
-Received receive_packet(int socket, std::span<std::byte> buffer, bool want_fd) {
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-  iovec piece{.iov_base = buffer.data(), .iov_len = buffer.size()};
-  // A socket that was closed with unread bytes reports ECONNRESET once, before what is queued.
-  for (int resets = 0; resets < 2;) {
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = want_fd ? control.data() : nullptr;
-    message.msg_controllen = want_fd ? control.size() : 0;
-    const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == ECONNRESET) {
-      ++resets;
-      continue;
-    }
-    Received result;
-    if (got < 0) {
-      result.state = errno == EAGAIN ? IoState::kAgain : IoState::kClosed;
-      return result;
-    }
-    const bool legal = take_fds(message, want_fd, result.fd);
-    result.packet_bytes = static_cast<std::size_t>(got);
-    result.state = got == 0                                         ? IoState::kClosed
-                   : !legal || (message.msg_flags & MSG_TRUNC) != 0 ? IoState::kViolation
-                                                                    : IoState::kDone;
-    return result;
-  }
-  Received closed;
-  closed.state = IoState::kClosed;
-  return closed;
-}
-
-IoState send_packet(int socket, std::span<const std::byte> packet, int lent_fd) {
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-  iovec piece{.iov_base = const_cast<std::byte*>(packet.data()), .iov_len = packet.size()};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (lent_fd >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(part), &lent_fd, sizeof(int));
-  }
-  for (;;) {
-    const ssize_t sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent >= 0) return IoState::kDone;
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM) return IoState::kAgain;
-    return IoState::kClosed;
-  }
+  return fd ? Channel(std::move(fd), Medium::kUnix) : Channel();
 }
 
 }  // namespace tutti::control

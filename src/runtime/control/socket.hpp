@@ -1,75 +1,67 @@
-// Local sockets of the control plane: SOCK_SEQPACKET, non-blocking, close-on-exec, same user only.
+// Sockets of the control plane: who listens where, and how a connection comes about. Non-blocking,
+// close-on-exec.
 //
-// An address is an opaque text with a scheme. "unix:@NAME" is a random 128-bit name in the abstract
+// An address is a text with a scheme. "unix:@NAME" is a random 128-bit name in the abstract
 // namespace: nothing is left behind, not even after SIGKILL, and other network namespaces cannot
 // see it. "unix:/path" is the fallback where abstract names are refused: a 0600 socket in a fresh
-// 0700 directory, removed with its listener. A scheme for other hosts goes into listen_at and
-// connect_to alone.
+// 0700 directory, removed with its listener. Both ends check that the other is of the same user.
+// "tcp:10.0.0.1:4000" and "tcp:[fd00::1]:4000" reach other hosts; anybody may knock there.
 //
-// Whole packets or nothing. Any thread; each object one thread at a time. Knows no handshake.
+// Any thread; each object one thread at a time. Knows no handshake.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 
-#include "base/clock.hpp"
-#include "base/fd.hpp"
-#include "base/result.hpp"
-#include "runtime/control/control_fd.hpp"
+#include "runtime/control/channel.hpp"
+#include "runtime/control/stop.hpp"
+#include "runtime/control/tcp_address.hpp"
 
 namespace tutti::control {
 
-inline constexpr std::size_t kMaxPacketBytes = 64 * 1024;
 // Fits a sockaddr_un with its scheme; addresses from peers are checked against it.
 inline constexpr std::size_t kMaxAddressBytes = 108;
-// The shorter bound of what fits into a unique id.
-inline constexpr std::size_t kMaxIdAddressBytes = 63;
+// The shorter bound of what fits into a unique id, without the scheme.
+inline constexpr std::size_t kMaxLocalNameBytes = 36;
 
 enum class ListenKind { kAny, kAbstract, kPath };
 
 class Listener {
  public:
   Listener() = default;
-  Listener(ControlFd fd, std::string address, std::string directory);
+  Listener(ControlFd fd, Medium medium, std::string address, std::string directory = "");
   Listener(Listener&&) = default;
   Listener& operator=(Listener&&) = delete;
   ~Listener();  // removes the fallback's directory, in the process that made it only
 
   [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] Medium medium() const { return medium_; }
   [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
   ControlFd fd_;
+  Medium medium_ = Medium::kUnix;
   std::string address_;
-  std::string directory_;  // empty: abstract
+  std::string directory_;  // empty: none
 };
 
 // A listener under a fresh random name. Never blocks. Error: kSystemError.
 [[nodiscard]] Result<Listener> listen_local(ListenKind kind = ListenKind::kAny);
+// A listener at that address alone; port 0: any that is free. Never blocks. Errors: kSystemError
+// (the port is taken), kInvalidArgument (the address is not of this host).
+[[nodiscard]] Result<Listener> listen_tcp(const TcpAddress& at);
 
-// Connects and checks that the listener is of this user. Blocks until `deadline` at most (the
-// listener's queue may be full). Errors: kRemoteError (nobody listens there any more, or another
-// user does), kTimeout, kNotSupported (scheme), kSystemError.
-[[nodiscard]] Result<ControlFd> connect_to(std::string_view address, Deadline deadline);
+// Connects, over Unix sockets also checks that the listener is of this user. Blocks until
+// `deadline` at most (the listener's queue may be full, the host may not answer), over TCP for some
+// seconds at most: then another attempt does better. Errors: kRemoteError (nobody listens there, or
+// another user does), kTimeout, kNotSupported (scheme), kInvalidUsage (stopped), kSystemError.
+[[nodiscard]] Result<Channel> connect_to(std::string_view address, const Stop& stop,
+                                         Deadline deadline);
 
-// The next connection of a peer of this user; empty with errno (EAGAIN: none; EACCES: one of
-// another user was dropped).
-[[nodiscard]] ControlFd accept_from(int listener);
-
-enum class IoState { kDone, kAgain, kClosed, kViolation };
-
-struct Received {
-  IoState state = IoState::kAgain;  // kViolation: oversized, or descriptors that nobody asked for
-  std::size_t packet_bytes = 0;
-  UniqueFd fd;
-};
-
-// Never blocks. `want_fd`: accept at most one descriptor with the packet.
-[[nodiscard]] Received receive_packet(int socket, std::span<std::byte> buffer, bool want_fd);
-// Never blocks, never raises SIGPIPE. `lent_fd` stays the caller's; -1: none.
-[[nodiscard]] IoState send_packet(int socket, std::span<const std::byte> packet, int lent_fd = -1);
+// The next connection, over Unix sockets of a peer of this user; empty with errno (EAGAIN: none;
+// EACCES: one of another user was dropped).
+[[nodiscard]] Channel accept_from(const Listener& listener);
 
 }  // namespace tutti::control

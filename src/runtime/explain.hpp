@@ -1,0 +1,37 @@
+// An explanation: every candidate for a call with its price by term, what runs, and why the others
+// lost. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/choice.hpp"
+
+namespace tutti {
+
+struct ExplainedCandidate {
+  std::string name;  // forces it
+  std::uint32_t slices = 1;
+  PlanCost cost;
+  double measured_ns = -1;  // < 0: not known
+  bool runs = false;
+};
+
+struct Explanation {
+  std::uint64_t bytes = 0;
+  std::int32_t ranks = 1, cores = 1;
+  std::string forced;                          // by the user; "": nothing
+  std::string source;                          // of the costs
+  std::string order;                           // of the ranks, and why; a line
+  std::vector<ExplainedCandidate> candidates;  // cheapest first
+};
+
+// `running`: the options of the plan that runs.
+[[nodiscard]] std::vector<ExplainedCandidate> explain_candidates(std::span<const Priced> priced,
+                                                                 const Candidate& running);
+// A table with a heading, lines that end in newlines.
+[[nodiscard]] std::string to_text(const Explanation& explanation);
+
+}  // namespace tutti

@@ -1,0 +1,76 @@
+// Settings: what rank 0 decides for all, so that everything that shapes communication is equal on
+// all ranks by construction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "model/host_costs.hpp"
+#include "model/machine_profile.hpp"
+#include "runtime/forced.hpp"
+#include "runtime/peer_memory.hpp"
+#include "topology/host_source.hpp"
+
+namespace tutti {
+
+// Which access to its peers' memory a rank has, and what stands in the way of a better one.
+struct AccessView {
+  PeerAccess access = PeerAccess::kNone;
+  Rank refused = kNoRank;  // the first peer whose memory it may not read
+  std::int32_t error = 0;  // why, as errno; 0: TUTTI_CMA=off
+  Rank rank = kNoRank;     // whose view this is
+};
+
+// Plain bytes: exchanged as they are between equal builds.
+struct Settings {
+  std::uint64_t layout = sizeof(Settings);  // of this struct, and a guard against other builds
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t slot_bytes = 0;  // forced; 0: by price
+  std::uint32_t slots = 0;       // forced; 0: by price
+  std::uint32_t replicas = 0;    // forced; 0: by price
+  std::uint32_t min_slices = 0;  // forced; 0: as few as fit
+  std::int32_t cores = 1;        // each rank's own, then those of all ranks of rank 0's host
+  std::uint64_t cores_hash = 0;  // each rank's own: which cores these are
+  std::int32_t machine_cores = 1;
+  std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
+  ProtocolChoice protocol = ProtocolChoice::kAuto;
+  CostSet costs;
+  std::array<char, 96> cost_source{};  // where they come from, for people
+  AccessView direct;                   // each rank's own, then the least of all
+  std::uint64_t table_hash = 0;        // of rank 0's ChoiceTable
+  // Each rank's own: is its host worth a look, and where does it sit there?
+  topology::Interest interest = topology::Interest::kNone;
+  std::uint64_t seat_hash = 0;
+  // Of rank 0's RankOrders (layout_exchange.hpp); 0: by number.
+  std::uint64_t order_hash = 0;
+  std::array<char, 96> groups{};  // that hierarchical takes, "2x4"; "": its own
+
+  [[nodiscard]] std::string_view forced_name() const;
+  [[nodiscard]] std::string_view group_text() const;
+};
+
+// A rank's own, of which rank 0's hold; what all must set alike is compared.
+// kInvalidArgument for an unknown TUTTI_ALGO, naming the known ones.
+[[nodiscard]] Result<Settings> make_settings(const Config& config, std::int32_t cores);
+// Rank 0's: takes the costs of the machine's profile, and gives back what whole operations took, if
+// there is a profile. What is wrong with one is logged in a line, and none used.
+[[nodiscard]] std::vector<MeasuredPlan> apply_profile(const Config& config, const Log& log,
+                                                      Settings& settings);
+// What the settings force, where `named` forces nothing.
+[[nodiscard]] Forced forced_by(const Settings& settings, const Forced& named);
+// In what two ranks' forced settings differ first, and what each says (of the version: nothing).
+struct Difference {
+  std::string_view what;
+  std::string a, b;
+};
+[[nodiscard]] std::optional<Difference> first_difference(const Settings& a, const Settings& b);
+// Checks what came from a peer: a bad value is refused, never used.
+[[nodiscard]] Status check_settings(const Settings& settings);
+
+}  // namespace tutti
