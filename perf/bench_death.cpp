@@ -1,10 +1,13 @@
-// From SIGKILL of one rank to every survivor's error: percentiles over many jobs.
+// From SIGKILL of one rank to every survivor's error, and on to a smaller communicator that works:
+// percentiles over many jobs.
 //
 //   bench_death [RANKS] [JOBS]          (4 ranks, 50 jobs)
 //
 // Each job forks RANKS processes that run all-reduces without pause; the parent kills the last rank
-// once all have completed some, and every survivor notes when its call returned the error. Times
-// are of one clock (CLOCK_MONOTONIC is the machine's). Also printed: from fork to first result.
+// once all have completed some, and every survivor notes when its call returned the error, and when
+// the first all-reduce among the survivors has, after tuttiCommShrink. Then each aborts what it
+// has. Times are of one clock (CLOCK_MONOTONIC is the machine's). Also printed: from fork to first
+// result.
 // Ends only processes it forked, by pid. Uses only the public API.
 #include <signal.h>
 #include <sys/mman.h>
@@ -41,7 +44,9 @@ struct Shared {
   std::atomic<std::int64_t> first_result_ns[kMaxRanks];
   std::atomic<std::int64_t> calls[kMaxRanks];
   std::atomic<std::int64_t> error_ns[kMaxRanks];
-  std::atomic<int> named[kMaxRanks];  // the error named the victim
+  std::atomic<int> named[kMaxRanks];               // the error named the victim
+  std::atomic<std::int64_t> shrunk_ns[kMaxRanks];  // the survivors' first result is there
+  std::atomic<std::int64_t> abort_ns[kMaxRanks];   // duration
 };
 
 [[noreturn]] void run_rank(Shared& shared, int rank, int ranks) {
@@ -67,12 +72,23 @@ struct Shared {
   shared.error_ns[rank].store(now_ns(), std::memory_order_relaxed);
   const std::string victim = "rank " + std::to_string(ranks - 1) + " (pid";
   shared.named[rank] = std::strstr(tuttiGetLastError(comm), victim.c_str()) != nullptr;
+  tuttiComm_t rest = nullptr;
+  if (tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_ABORT) != tuttiSuccess ||
+      tuttiAllReduce(data.data(), data.data(), kCount, tuttiFloat, tuttiMax, rest, nullptr) !=
+          tuttiSuccess) {
+    std::fprintf(stderr, "rank %d: shrink: %s\n", rank, tuttiGetLastError(nullptr));
+    ::_exit(1);
+  }
+  shared.shrunk_ns[rank].store(now_ns(), std::memory_order_relaxed);
+  tuttiCommDestroy(rest);
+  const std::int64_t start = now_ns();
   tuttiCommAbort(comm);
+  shared.abort_ns[rank].store(now_ns() - start, std::memory_order_relaxed);
   ::_exit(0);
 }
 
 struct Times {
-  std::vector<double> start_ms, error_ms;
+  std::vector<double> start_ms, error_ms, shrink_ms, abort_ms;
   int unnamed = 0;
 };
 
@@ -99,15 +115,19 @@ bool run_job(int ranks, int calls_before, Times& times) {
   const std::int64_t killed = now_ns();
   ::kill(pids.back(), SIGKILL);
   for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
-  std::int64_t last_error = 0, last_start = 0;
+  std::int64_t last_error = 0, last_start = 0, last_shrunk = 0, longest_abort = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     last_start = std::max(last_start, shared.first_result_ns[rank].load());
     if (rank == ranks - 1) continue;
     last_error = std::max(last_error, shared.error_ns[rank].load());
+    last_shrunk = std::max(last_shrunk, shared.shrunk_ns[rank].load());
+    longest_abort = std::max(longest_abort, shared.abort_ns[rank].load());
     times.unnamed += shared.named[rank] == 0;
   }
   times.start_ms.push_back(static_cast<double>(last_start - forked) * 1e-6);
   times.error_ms.push_back(static_cast<double>(last_error - killed) * 1e-6);
+  times.shrink_ms.push_back(static_cast<double>(last_shrunk - last_error) * 1e-6);
+  times.abort_ms.push_back(static_cast<double>(longest_abort) * 1e-6);
   ::munmap(memory, sizeof(Shared));
   return true;
 }
@@ -138,5 +158,7 @@ int main(int argc, char** argv) {
   std::printf("%-44s %9s %9s %9s %9s\n", "# ms", "min", "median", "p99", "max");
   print("fork of the first to last rank's first result", times.start_ms);
   print("SIGKILL to the last survivor's error", times.error_ms);
+  print("that to the last survivor's first new result", times.shrink_ms);
+  print("abort of the old communicator, the longest", times.abort_ms);
   return times.unnamed == 0 ? 0 : 1;
 }

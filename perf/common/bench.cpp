@@ -18,6 +18,13 @@ double seconds_since(Clock::time_point start) {
 
 tuttiRedOp_t library_op(Op op) { return static_cast<tuttiRedOp_t>(op); }
 
+const PageSource kWindowPages{
+    [](std::size_t bytes) {
+      void* memory = nullptr;
+      return tuttiMemAlloc(&memory, bytes) == tuttiSuccess ? memory : nullptr;
+    },
+    [](void* memory, std::size_t) { static_cast<void>(tuttiMemFree(memory)); }};
+
 }  // namespace
 
 Bench::Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
@@ -27,9 +34,34 @@ Bench::Bench(const Collective& collective, const Options& options, ThreadRanks& 
   std::size_t widest = 1;
   for (const tuttiDataType_t type : options.types) widest = std::max(widest, element_bytes(type));
   const std::size_t misalign = static_cast<std::size_t>(options.unalign) * widest;
+  const PageSource& source = options.windows ? kWindowPages : kPrivatePages;
   for (int i = 0; i < ranks.count(); ++i)
-    buffers_.push_back({GuardedBuffer(options.max_bytes, misalign),
-                        GuardedBuffer(options.max_bytes, misalign), nullptr});
+    buffers_.push_back({GuardedBuffer(options.max_bytes, misalign, source),
+                        GuardedBuffer(options.max_bytes, misalign, source),
+                        nullptr,
+                        {}});
+  if (options.windows) make_windows();
+}
+
+Bench::~Bench() {
+  for (int i = 0; i < ranks_.count(); ++i)
+    for (const tuttiWindow_t window : buffers(i).windows)
+      static_cast<void>(tuttiCommWindowDeregister(ranks_.comm(i).get(), window));
+}
+
+void Bench::make_windows() {
+  ranks_.for_each(true, [&](int i) {
+    RankBuffers& own = buffers(i);
+    for (const GuardedBuffer* buffer : {&own.send, &own.receive}) {
+      tuttiWindow_t window = nullptr;
+      const tuttiResult_t result =
+          tuttiCommWindowRegister(ranks_.comm(i).get(), buffer->mapping(), buffer->mapped_bytes(),
+                                  &window, TUTTI_WIN_COLL_SYMMETRIC);
+      if (result != tuttiSuccess) return result;
+      own.windows.push_back(window);
+    }
+    return tuttiSuccess;
+  });
 }
 
 std::uint64_t Bench::buffer_bytes() const {
@@ -60,6 +92,8 @@ void Bench::run() {
           (in_place ? row.in_place : row.out_of_place) = std::move(measurement);
         }
         if (place_.reporter != nullptr) place_.reporter->row_finished(row);
+        if (place_.reporter != nullptr && options_.explain)
+          place_.reporter->explained(ranks_.comm(0).explain(walk.count, type, options_.windows));
       }
     }
   }

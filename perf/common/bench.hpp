@@ -36,6 +36,7 @@ class Reporter {
   virtual void row_started(const Row& row) = 0;
   virtual void measured(const Measurement& measurement) = 0;
   virtual void row_finished(const Row& row) = 0;
+  virtual void explained(const std::string& text) = 0;  // --explain, of the row before
   virtual void skipped(const std::string& what) = 0;
 };
 
@@ -47,9 +48,13 @@ struct BenchPlace {
 
 class Bench {
  public:
-  // Allocates the buffers. `options` and `ranks` must outlive the object.
+  // Allocates the buffers and, if the options say so, makes them windows (collective). `options`
+  // and `ranks` must outlive the object.
   Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
         const BenchPlace& place);
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+  ~Bench();
   // All types, operations and sizes, once. Throws Exception when the library reports an error.
   void run();
 
@@ -64,6 +69,7 @@ class Bench {
   struct RankBuffers {
     GuardedBuffer send, receive;
     std::unique_ptr<Fingerprint> fingerprint;
+    std::vector<tuttiWindow_t> windows;
   };
   // One size: how iterations walk through the buffers.
   struct Walk {
@@ -75,6 +81,7 @@ class Bench {
     }
   };
 
+  void make_windows();
   bool prepare(tuttiDataType_t type, Op op);
   void warm_up();
   Measurement measure(const Walk& walk, bool in_place);

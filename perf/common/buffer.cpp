@@ -41,7 +41,17 @@ std::uint64_t hash_block(const std::byte* block, std::size_t bytes) {
   return hash;
 }
 
+void* allocate_private(std::size_t bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void release_private(void* memory, std::size_t bytes) { ::munmap(memory, bytes); }
+
 }  // namespace
+
+const PageSource kPrivatePages{allocate_private, release_private};
 
 void poison(std::span<std::byte> memory) {
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
@@ -55,13 +65,14 @@ std::optional<Damage> find_unpoisoned(std::span<const std::byte> memory) {
   return std::nullopt;
 }
 
-GuardedBuffer::GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes) : bytes_(bytes) {
+GuardedBuffer::GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes,
+                             const PageSource& source)
+    : source_(&source), bytes_(bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t front = std::max(page, kGuardBytes);
   mapped_bytes_ = (front + misalign_bytes + bytes + kGuardBytes + page - 1) / page * page;
-  void* mapping =
-      ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) throw std::bad_alloc();
+  void* const mapping = source.allocate(mapped_bytes_);
+  if (mapping == nullptr) throw std::bad_alloc();
   mapping_ = static_cast<std::byte*>(mapping);
   data_ = mapping_ + front + misalign_bytes;
   poison({data_ - kGuardBytes, kGuardBytes});
@@ -69,13 +80,14 @@ GuardedBuffer::GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes) : by
 }
 
 GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
-    : mapping_(std::exchange(other.mapping_, nullptr)),
+    : source_(other.source_),
+      mapping_(std::exchange(other.mapping_, nullptr)),
       mapped_bytes_(std::exchange(other.mapped_bytes_, 0)),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)) {}
 
 GuardedBuffer::~GuardedBuffer() {
-  if (mapping_ != nullptr) ::munmap(mapping_, mapped_bytes_);
+  if (mapping_ != nullptr) source_->release(mapping_, mapped_bytes_);
 }
 
 std::optional<Damage> GuardedBuffer::check_guards() {

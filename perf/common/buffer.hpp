@@ -20,13 +20,21 @@ struct Damage {
   unsigned want = 0;
 };
 
-// Private memory of `bytes` between two guard zones of a known pattern. `misalign_bytes` shifts the
-// first byte away from page alignment. Throws std::bad_alloc.
+// Where a buffer's zeroed, page-aligned memory comes from; allocate gives null where there is none.
+struct PageSource {
+  void* (*allocate)(std::size_t bytes);
+  void (*release)(void* memory, std::size_t bytes);
+};
+extern const PageSource kPrivatePages;
+
+// Memory of `bytes` between two guard zones of a known pattern. `misalign_bytes` shifts the first
+// byte away from page alignment. Throws std::bad_alloc.
 class GuardedBuffer {
  public:
   static constexpr std::size_t kGuardBytes = 4096;
 
-  explicit GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes = 0);
+  explicit GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes = 0,
+                         const PageSource& source = kPrivatePages);
   GuardedBuffer(GuardedBuffer&& other) noexcept;
   GuardedBuffer(const GuardedBuffer&) = delete;
   GuardedBuffer& operator=(const GuardedBuffer&) = delete;
@@ -35,12 +43,15 @@ class GuardedBuffer {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  // All of it, guards too; page-aligned.
+  [[nodiscard]] std::byte* mapping() const { return mapping_; }
   // What the operating system was asked for.
   [[nodiscard]] std::size_t mapped_bytes() const { return mapped_bytes_; }
   // The first damaged guard byte, if any; the guards are whole again afterwards.
   [[nodiscard]] std::optional<Damage> check_guards();
 
  private:
+  const PageSource* source_;
   std::byte* mapping_ = nullptr;
   std::size_t mapped_bytes_ = 0;
   std::byte* data_ = nullptr;

@@ -108,10 +108,14 @@ class JobBase : public Job {
   FirstFailure& failure_;
 };
 
-class SingleJob : public JobBase {
+// Of the processes only this one is known: it is alone, or a launcher watches the others.
+class LoneJob : public JobBase {
  public:
-  SingleJob(std::int64_t start_ns, FirstFailure& failure)
-      : JobBase(0, {::getpid()}, start_ns, failure) {}
+  LoneJob(int process, int processes, std::int64_t start_ns, FirstFailure& failure)
+      : JobBase(process, std::vector<pid_t>(static_cast<std::size_t>(processes), 0), start_ns,
+                failure) {
+    pids_[static_cast<std::size_t>(process)] = ::getpid();
+  }
   tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) override { return make(); }
 };
 
@@ -332,8 +336,8 @@ int launch(const LaunchOptions& options, const std::function<int(Job&)>& body) {
     say(options, fmt::format("mmap: {}", std::strerror(errno)));
     return EXIT_FAILURE;
   }
-  if (options.processes == 1) {
-    SingleJob job(now_ns(), *failure);
+  if (options.processes == 1 || options.launched_process) {
+    LoneJob job(options.launched_process.value_or(0), options.processes, now_ns(), *failure);
     return body(job);
   }
   return Launcher(options, body, *failure).run();

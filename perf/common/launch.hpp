@@ -1,4 +1,5 @@
-// Runs a body as N processes of this machine and sees all of them to their end.
+// Runs a body as N processes of this machine and sees all of them to their end; or, where a
+// launcher has started the processes, as one of them.
 //
 // The parent forks before any communicator or thread exists, relays the unique id from process 0 to
 // the others, and waits. A process that dies is reported with its ranks, pid and signal; the others
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,14 +33,15 @@ class Job {
   virtual ~Job() = default;
   [[nodiscard]] virtual int process() const = 0;
   [[nodiscard]] virtual int processes() const = 0;
-  // Pid of each process, in order.
+  // Pid of each process, in order; 0: another one's that a launcher started.
   [[nodiscard]] virtual const std::vector<pid_t>& pids() const = 0;
-  // Monotonic clock just before the first fork.
+  // Monotonic clock just before the first fork; in a launched process, at its own start.
   [[nodiscard]] virtual std::int64_t start_ns() const = 0;
   // Process 0 gives an id, all receive it; once. Blocks until the id is there; throws OtherEnded if
-  // process 0 ended first.
+  // process 0 ended first. In launched processes `make` is called in each and does all that.
   [[nodiscard]] virtual tuttiUniqueId share(const std::function<tuttiUniqueId()>& make) = 0;
-  // Keeps the first failure of the whole job, and says whether it was this one. Claim before peers
+  // Keeps the first failure of the whole job (launched processes: of this process), and says
+  // whether it was this one. Claim before peers
   // can learn of the failure: then what they meet by it comes later, and the cause stands here. The
   // launcher does not report how a process ended whose job has a failure claimed, unless a signal
   // ended it. Any thread.
@@ -54,6 +57,8 @@ struct LaunchOptions {
   int processes = 1;
   int ranks_per_process = 1;  // for messages
   int grace_ms = 20'000;      // after the first death
+  // Which of `processes` this one is, if a launcher has started all of them: nothing is forked.
+  std::optional<int> launched_process = std::nullopt;
 };
 
 // Runs body in each process and returns the command's exit status: 0 if every body returned 0.

@@ -62,6 +62,7 @@ class Report : public Reporter {
     if (options_.show_plan) print(plan_text(row));
     if (json_) json_->add(row, options_);
   }
+  void explained(const std::string& text) override { print(comment_text(text)); }
   void skipped(const std::string& what) override {
     static_cast<void>(std::fputs(fmt::format("# skipped {}\n", what).c_str(), stderr));
   }
@@ -106,8 +107,10 @@ class Process {
   int run() {
     try {
       before_init_ = memory_use();
-      id_ = job_.share([] { return UniqueId::create().value; });
-      if (job_.process() == 0) report_.begin(devices());
+      id_ = job_.share([this] {
+        return options_.launched ? Launcher::unique_id().value : UniqueId::create().value;
+      });
+      if (job_.process() == 0 && !options_.launched) report_.begin(devices(known_places()));
       start_threads();
     } catch (const std::exception& error) {
       record(first_rank(), error);
@@ -131,12 +134,18 @@ class Process {
   [[nodiscard]] int local_ranks() const { return options_.threads * options_.ranks_per_thread; }
   [[nodiscard]] int first_rank() const { return job_.process() * local_ranks(); }
 
-  std::vector<DeviceRow> devices() const {
+  std::vector<ProcessPlace> known_places() const {
+    std::vector<ProcessPlace> places;
+    for (const pid_t pid : job_.pids()) places.push_back({pid, host_name()});
+    return places;
+  }
+
+  std::vector<DeviceRow> devices(const std::vector<ProcessPlace>& places) const {
     std::vector<DeviceRow> rows;
-    const std::string host = host_name(), name = processor_name() + " (host memory)";
+    const std::string name = processor_name() + " (host memory)";
     for (int rank = 0; rank < options_.ranks(); ++rank) {
-      const auto process = static_cast<std::size_t>(rank / local_ranks());
-      rows.push_back({rank, 0, job_.pids()[process], host, rank, "host", name});
+      const ProcessPlace& place = places[static_cast<std::size_t>(rank / local_ranks())];
+      rows.push_back({rank, 0, place.pid, place.host, rank, "host", name});
     }
     return rows;
   }
@@ -191,10 +200,15 @@ class Process {
       for (int i = 0; i < ranks.count(); ++i)
         ranks.comm(i).set_algorithm(options_.algorithm.c_str());
     const bool speaks = ranks.first_rank() == 0;
+    if (options_.launched) {  // the ranks tell each other what no parent could
+      const auto places = gather_places(ranks, job_.process(), job_.processes(), host_name());
+      if (speaks) report_.begin(devices(places));
+    }
     if (options_.startup) {
-      const StartupPlace place{job_.start_ns(), before_init_, thread == 0,
-                               startup_buffer_bytes() * static_cast<std::uint64_t>(local_ranks()),
-                               job_.processes()};
+      const StartupPlace place{
+          job_.start_ns(),  before_init_,
+          thread == 0,      startup_buffer_bytes() * static_cast<std::uint64_t>(local_ranks()),
+          job_.processes(), options_.launched ? "each process's start" : "the first fork"};
       const std::string lines = measure_startup(ranks, place);
       if (speaks) report_.comment(lines);
     }
@@ -273,22 +287,41 @@ void limit_to_memory(Options& options) {
   options.min_bytes = std::min(options.min_bytes, most);
 }
 
+// Help, or what is wrong with the arguments; of launched processes the first one says it.
+int end_without_run(const Collective& collective, const ParseOutcome& outcome, bool speaks) {
+  if (!speaks) return outcome.status;
+  if (outcome.status != 0) {
+    static_cast<void>(std::fputs(outcome.text.c_str(), stderr));
+    return outcome.status;
+  }
+  const int error = write_out(outcome.text);
+  if (error != 0) say(collective.program, lost_output(error));
+  return error == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+// --procs forks ranks of its own, so it also works where the launcher's variables are damaged.
+bool forks(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word.starts_with("--procs"); });
+}
+
 }  // namespace
 
 int run_tool(const Collective& collective, int argc, char** argv) {
   constexpr int kUsageError = 2;
   const std::vector<std::string> arguments(argv, argv + argc);
-  ParseOutcome outcome =
-      parse_options(collective.program, {arguments.begin() + 1, arguments.end()});
-  if (!outcome.options) {
-    if (outcome.status != 0) {
-      static_cast<void>(std::fputs(outcome.text.c_str(), stderr));
-      return outcome.status;
+  Launcher launcher;
+  if (const tuttiResult_t found = tuttiGetLauncher(&launcher.value); found != tuttiSuccess) {
+    if (!forks(arguments)) {
+      say(collective.program, tuttiGetLastError(nullptr));
+      return kUsageError;
     }
-    const int error = write_out(outcome.text);
-    if (error != 0) say(collective.program, lost_output(error));
-    return error == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    launcher.value.nRanks = 1;
   }
+  const bool speaks = launcher.rank() == 0;
+  ParseOutcome outcome = parse_options(collective.program, {arguments.begin() + 1, arguments.end()},
+                                       {launcher.value.name, launcher.nranks()});
+  if (!outcome.options) return end_without_run(collective, outcome, speaks);
   Options& options = *outcome.options;
   if (const std::string wrong = apply_environment(options, std::getenv); !wrong.empty()) {
     say(collective.program, wrong);
@@ -296,12 +329,13 @@ int run_tool(const Collective& collective, int argc, char** argv) {
   }
   limit_to_memory(options);
   for (const std::string& note : options.notes)
-    static_cast<void>(std::fputs(fmt::format("# note: {}\n", note).c_str(), stderr));
+    if (speaks) static_cast<void>(std::fputs(fmt::format("# note: {}\n", note).c_str(), stderr));
 
   LaunchOptions launching;
   launching.program = collective.program;
   launching.processes = options.processes;
   launching.ranks_per_process = options.threads * options.ranks_per_thread;
+  if (options.launched) launching.launched_process = launcher.rank();
   return launch(launching,
                 [&](Job& job) { return Process(collective, options, job, arguments).run(); });
 }

@@ -63,7 +63,9 @@ void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
 void add_device_flags(CLI::App& app, Raw& raw) {
   app.add_option("-y,--stream_null", raw.stream_null, "0/1: needs a GPU");
   app.add_option("-G,--cudagraph", raw.graph, "graph launches; needs a GPU");
-  app.add_option("-R,--local_register", raw.local_register, "0/1/2: register buffers");
+  app.add_option(
+      "-R,--local_register", raw.local_register,
+      "2: buffers are symmetric windows, which ranks read where they lie;\n0/1: they are not");
   app.add_option("-x,--cta_policy", raw.cta_policy, "0/1/2: needs a GPU");
   app.add_option("-D,--device_implementation", raw.device_implementation, "needs a GPU");
   app.add_option("-V,--device_cta_count", raw.device_cta_count, "needs a GPU");
@@ -71,10 +73,13 @@ void add_device_flags(CLI::App& app, Raw& raw) {
 
 void add_own_flags(CLI::App& app, Options& options) {
   app.add_option("--procs", options.processes,
-                 "processes to fork, each with -t threads of -g ranks")
+                 "processes to fork, each with -t threads of -g ranks; not under a launcher, whose "
+                 "processes count")
       ->default_val(1);
   app.add_option("--algo", options.algorithm, "force an algorithm (tutti-info lists them)");
   app.add_flag("--plan", options.show_plan, "print the plan of each measured size");
+  app.add_flag("--explain", options.explain,
+               "print every candidate's price for each measured size, and why it lost");
   app.add_flag("--startup", options.startup,
                "report time from fork to first result, and memory after a 64 MiB operation");
   app.add_flag("--json-env", options.json_environment,
@@ -89,7 +94,7 @@ std::string add_notes(const Raw& raw, Options& options) {
   constexpr std::string_view kHost = "ranks are on host memory";
   note(raw.stream_null != 0, "-y", kHost);
   note(raw.graph != 0, "-G", kHost);
-  note(raw.local_register != 0, "-R", "this version does not register buffers");
+  note(raw.local_register == 1, "-R 1", kHost);
   note(raw.cta_policy != 0, "-x", kHost);
   note(raw.device_implementation != 0, "-D", kHost);
   note(raw.device_cta_count != 16, "-V", kHost);
@@ -165,8 +170,9 @@ std::string check_bounds(const Raw& raw, const Options& options) {
   const Bound bounds[] = {
       {"-t", options.threads, 1, kMaxRanks},
       {"-g", options.ranks_per_thread, 1, kMaxRanks},
-      {"--procs", options.processes, 1, kMaxProcesses},
-      {"ranks in all (--procs times -t times -g)", ranks, 1, kMaxRanks},
+      {options.launched ? "processes of the launcher" : "--procs", options.processes, 1,
+       kMaxProcesses},
+      {"ranks in all (processes times -t times -g)", ranks, 1, kMaxRanks},
       {"-n", options.iterations, 1, kMany},
       {"-w", options.warmup_iterations, 0, kMany},
       {"-m", options.aggregated, 1, 1 << 20},
@@ -174,6 +180,7 @@ std::string check_bounds(const Raw& raw, const Options& options) {
       {"-c", options.checks, 0, kMany},
       {"-r", options.root, -1, ranks - 1},
       {"-z", raw.blocking, 0, 3},
+      {"-R", raw.local_register, 0, 2},
       {"-T", options.timeout_s, 0, 1'000'000},
       {"-a", raw.average, 0, 3},
       {"-u", options.unalign, 0, 1 << 20},
@@ -206,12 +213,14 @@ std::string finish(const Raw& raw, Options& options) {
   options.report_timestamps = raw.report_timestamps != 0;
   options.report_memory = raw.report_memory != 0;
   options.per_iteration = raw.per_iteration != 0;
+  options.windows = raw.local_register == 2;
   return {};
 }
 
 }  // namespace
 
-ParseOutcome parse_options(const std::string& program, std::vector<std::string> arguments) {
+ParseOutcome parse_options(const std::string& program, std::vector<std::string> arguments,
+                           const LaunchedProcesses& launched) {
   constexpr int kUsageError = 2;
   Raw raw;
   Options options;
@@ -229,6 +238,16 @@ ParseOutcome parse_options(const std::string& program, std::vector<std::string> 
     return {std::nullopt, app.help(), 0};
   } catch (const CLI::ParseError& error) {
     return {std::nullopt, fmt::format("{}: {}\n", program, error.what()), kUsageError};
+  }
+  if (launched.processes > 1) {
+    if (app.count("--procs") > 0)
+      return {std::nullopt,
+              fmt::format("{}: --procs: {} has started {} processes of this program already; leave "
+                          "--procs out, or set TUTTI_LAUNCHER=none for runs of their own\n",
+                          program, launched.launcher, launched.processes),
+              kUsageError};
+    options.processes = launched.processes;
+    options.launched = true;
   }
   if (const auto error = finish(raw, options); !error.empty())
     return {std::nullopt, fmt::format("{}: {}\n", program, error), kUsageError};

@@ -26,7 +26,8 @@ inline constexpr int kMaxRanks = 4096;
 struct Options {
   int threads = 1;           // -t
   int ranks_per_thread = 1;  // -g: "GPUs" of a thread; ranks on host memory here
-  int processes = 1;         // --procs
+  int processes = 1;         // --procs, or what a launcher started
+  bool launched = false;     // by a launcher: nothing is forked
   std::uint64_t min_bytes = std::uint64_t{32} << 20;    // -b
   std::uint64_t max_bytes = std::uint64_t{32} << 20;    // -e
   std::uint64_t step_bytes = std::uint64_t{1} << 20;    // -i
@@ -55,9 +56,11 @@ struct Options {
   std::string algorithm;                 // --algo, else TUTTI_ALGO; empty: the library chooses
   bool startup = false;                  // --startup
   bool show_plan = false;                // --plan
+  bool explain = false;                  // --explain
   bool json_environment = false;         // --json-env
   std::uint64_t seed = 1;                // --seed
   std::optional<double> required_busbw;  // NCCL_TESTS_MIN_BW, GB/s
+  bool windows = false;                  // -R 2: buffers are symmetric windows
   std::vector<std::string> notes;        // one line each, for stderr
 
   [[nodiscard]] int ranks() const { return processes * threads * ranks_per_thread; }
@@ -69,9 +72,16 @@ struct ParseOutcome {
   int status = 0;
 };
 
-// `arguments` without the program's name.
+// The processes that a launcher started together; one: no launcher that counts.
+struct LaunchedProcesses {
+  std::string launcher = "none";
+  int processes = 1;
+};
+
+// `arguments` without the program's name. --procs goes with one process only.
 [[nodiscard]] ParseOutcome parse_options(const std::string& program,
-                                         std::vector<std::string> arguments);
+                                         std::vector<std::string> arguments,
+                                         const LaunchedProcesses& launched = {});
 
 // What the environment adds to the arguments; returns what is wrong with it, or nothing.
 // `getenv_like` as getenv.

@@ -1,5 +1,10 @@
 #include "common/ranks.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
 namespace tutti::perf {
 
 void ThreadRanks::fail(tuttiResult_t result) {
@@ -46,6 +51,28 @@ void ThreadRanks::finish() {
   }
   comms_.clear();
   check(first);
+}
+
+std::vector<ProcessPlace> gather_places(ThreadRanks& ranks, int process, int processes,
+                                        const std::string& host) {
+  struct Row {
+    std::int32_t pid;
+    char host[60];  // cut, ends with a zero byte
+  };
+  // Every rank contributes its process's row and zeros for the others; the greatest byte wins.
+  std::vector<Row> mine(static_cast<std::size_t>(processes), Row{});
+  Row& row = mine[static_cast<std::size_t>(process)];
+  row.pid = ::getpid();
+  std::memcpy(row.host, host.data(), std::min(host.size(), sizeof(row.host) - 1));
+  std::vector<std::vector<Row>> rows(static_cast<std::size_t>(ranks.count()), mine);
+  ranks.for_each(false, [&](int i) {
+    Row* const values = rows[static_cast<std::size_t>(i)].data();
+    return tuttiAllReduce(values, values, mine.size() * sizeof(Row), tuttiUint8, tuttiMax,
+                          ranks.comm(i).get(), nullptr);
+  });
+  std::vector<ProcessPlace> places;
+  for (const Row& found : rows[0]) places.push_back({found.pid, found.host});
+  return places;
 }
 
 std::vector<Communicator> init_ranks(const tuttiUniqueId& id, int all_ranks, int first_rank,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tutti/tutti.hpp"
@@ -60,6 +61,15 @@ class ThreadRanks {
   int first_rank_;
   int all_ranks_;
 };
+
+// Where a process of the job runs.
+struct ProcessPlace {
+  int pid = 0;
+  std::string host;
+};
+// Of all processes, in order; collective over all ranks. Throws Exception.
+[[nodiscard]] std::vector<ProcessPlace> gather_places(ThreadRanks& ranks, int process,
+                                                      int processes, const std::string& host);
 
 // Initializes ranks [first_rank, first_rank + count) of `all_ranks` in the calling thread.
 [[nodiscard]] std::vector<Communicator> init_ranks(const tuttiUniqueId& id, int all_ranks,

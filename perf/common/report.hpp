@@ -91,6 +91,8 @@ struct Summary {
 [[nodiscard]] std::string row_end_text(const Options& options, const std::string& now);
 // Comment lines with the plans of a row (--plan).
 [[nodiscard]] std::string plan_text(const Row& row);
+// Each line of the text as a comment of the table.
+[[nodiscard]] std::string comment_text(const std::string& text);
 [[nodiscard]] std::string footer_text(const std::string& program, const Summary& summary,
                                       const std::string& memory_line);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <sstream>
 
 #include "common/report.hpp"
 
@@ -167,6 +168,13 @@ std::string plan_text(const Row& row) {
   const bool same = row.out_of_place.plan.hash == row.in_place.plan.hash;
   return same ? one("both", row.in_place.plan)
               : one("out-of-place", row.out_of_place.plan) + one("in-place", row.in_place.plan);
+}
+
+std::string comment_text(const std::string& text) {
+  std::string comments;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) comments += "#   " + line + "\n";
+  return comments;
 }
 
 std::string footer_text(const std::string& program, const Summary& summary,

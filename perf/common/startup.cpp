@@ -72,9 +72,9 @@ std::string measure_startup(ThreadRanks& ranks, const StartupPlace& place) {
   const auto sum = ranks.reduce(std::move(mine), kWidth, tuttiSum);
 
   std::string text = fmt::format(
-      "# {:<20} : {:.1f} ms from the first fork to the first result "
+      "# {:<20} : {:.1f} ms from {} to the first result "
       "(slowest of {} ranks, {} processes)\n",
-      "Startup", slowest_ms, ranks.all_ranks(), place.processes);
+      "Startup", slowest_ms, place.start, ranks.all_ranks(), place.processes);
   if (static_cast<int>(sum[2]) != place.processes)
     return text + fmt::format("# {:<20} : not available (no /proc/self/smaps_rollup)\n", "Memory");
   return text + fmt::format(

@@ -14,11 +14,12 @@
 namespace tutti::perf {
 
 struct StartupPlace {
-  std::int64_t start_ns = 0;               // monotonic, before the first fork
+  std::int64_t start_ns = 0;               // monotonic
   std::optional<MemoryUse> before_init;    // of this process
   bool first_thread = false;               // of this process: the one that speaks for its memory
   std::uint64_t process_buffer_bytes = 0;  // what all threads' ranks of this process will allocate
   int processes = 1;
+  const char* start = "the first fork";  // what start_ns is, for people
 };
 
 inline constexpr std::size_t kStartupBytes = std::size_t{64} << 20;

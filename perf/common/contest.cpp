@@ -1,0 +1,176 @@
+#include "common/contest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "tutti/explain.h"
+
+namespace tutti::perf {
+namespace {
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::vector<tuttiCandidate_t> candidates_for(const Communicator& comm, std::size_t count,
+                                             bool windows) {
+  std::size_t total = 0;
+  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, windows ? 1 : 0, nullptr,
+                           sizeof(tuttiCandidate_t), 0, &total),
+        comm.get());
+  std::vector<tuttiCandidate_t> all(total);
+  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, windows ? 1 : 0, all.data(),
+                           sizeof all[0], total, &total),
+        comm.get());
+  return all;
+}
+
+std::string algorithm_of(const std::string& name) { return name.substr(0, name.find('@')); }
+
+// Floats, all 1; in a symmetric window of the communicator where that is wanted.
+class Buffer {
+ public:
+  Buffer(const Communicator& comm, std::uint64_t bytes, bool window) : comm_(comm.get()) {
+    check(tuttiMemAlloc(&memory_, bytes));
+    std::fill_n(static_cast<float*>(memory_), bytes / sizeof(float), 1.0F);
+    if (window)
+      check(tuttiCommWindowRegister(comm_, memory_, bytes, &window_, TUTTI_WIN_COLL_SYMMETRIC),
+            comm_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() {
+    if (window_ != nullptr) static_cast<void>(tuttiCommWindowDeregister(comm_, window_));
+    static_cast<void>(tuttiMemFree(memory_));
+  }
+  [[nodiscard]] void* data() const { return memory_; }
+
+ private:
+  tuttiComm_t comm_;
+  void* memory_ = nullptr;
+  tuttiWindow_t window_ = nullptr;
+};
+
+class Contest {
+ public:
+  Contest(Communicator& comm, const ContestOptions& options)
+      : comm_(comm),
+        options_(options),
+        send_(comm, options.max_bytes, options.windows),
+        receive_(comm, options.max_bytes, options.windows) {}
+
+  ContestSize run(std::uint64_t bytes) {
+    ContestSize size{.bytes = bytes, .chosen = {}, .competitors = {}};
+    enter(size);
+    std::vector<double> once_us;
+    for (const Competitor& each : size.competitors) {
+      comm_.set_algorithm(each.name.c_str());
+      time_us(bytes, 2);  // connects
+      once_us.push_back(time_us(bytes, 3));
+    }
+    once_us = agree(std::move(once_us));
+    // Series of one length: how ranks run ahead of each other within one shows in its time.
+    const double least = *std::ranges::min_element(once_us);
+    const int calls = static_cast<int>(std::clamp(options_.series_us / least, 2.0, 1000.0));
+    const double round_us = std::accumulate(once_us.begin(), once_us.end(), 0.0) * (calls + 1);
+    const int rounds = static_cast<int>(std::clamp(options_.seconds_a_size * 1e6 / round_us,
+                                                   static_cast<double>(options_.least_repetitions),
+                                                   static_cast<double>(options_.repetitions)));
+    for (int round = 0; round < rounds; ++round) run_round(size, calls, round);
+    share(size);
+    return size;
+  }
+
+ private:
+  void enter(ContestSize& size) {
+    for (const std::string& name : options_.names) size.competitors.push_back({name, 0, {}});
+    if (!options_.names.empty()) return;
+    comm_.set_algorithm("auto");
+    const auto all = candidates_for(comm_, size.bytes / sizeof(float), options_.windows);
+    for (int i = 0; i < options_.autos; ++i) size.competitors.push_back({"auto", 0, {}});
+    std::set<std::string> seen;
+    for (const tuttiCandidate_t& each : all) {
+      if (each.runs != 0) {
+        size.chosen = each.name;
+        for (Competitor& automatic : size.competitors)
+          if (automatic.name == "auto") automatic.priced_us = each.timeUs;
+      }
+      const bool first = seen.insert(algorithm_of(each.name)).second;
+      const bool near = each.timeUs <= options_.price_limit * all.front().timeUs;
+      if (options_.every_candidate ? near : first)
+        size.competitors.push_back({each.name, each.timeUs, {}});
+    }
+  }
+
+  void run_round(ContestSize& size, int calls, int round) {
+    const std::size_t n = size.competitors.size();
+    for (std::size_t turn = 0; turn < n; ++turn) {
+      const std::size_t i = (turn + static_cast<std::size_t>(round)) % n;
+      comm_.set_algorithm(size.competitors[i].name.c_str());
+      time_us(size.bytes, 1);
+      size.competitors[i].times_us.push_back(time_us(size.bytes, calls));
+    }
+  }
+
+  double time_us(std::uint64_t bytes, int calls) {
+    const double start = now_us();
+    for (int call = 0; call < calls; ++call)
+      check(tuttiAllReduce(send_.data(), receive_.data(), bytes / sizeof(float), tuttiFloat,
+                           tuttiSum, comm_.get(), nullptr),
+            comm_.get());
+    return (now_us() - start) / calls;
+  }
+
+  // The ranks' average. By whatever runs: what was forced may need windows.
+  std::vector<double> agree(std::vector<double> own) {
+    comm_.set_algorithm("auto");
+    check(tuttiAllReduce(own.data(), own.data(), own.size(), tuttiDouble, tuttiAvg, comm_.get(),
+                         nullptr),
+          comm_.get());
+    return own;
+  }
+
+  void share(ContestSize& size) {
+    for (Competitor& each : size.competitors) each.times_us = agree(std::move(each.times_us));
+  }
+
+  Communicator& comm_;
+  const ContestOptions& options_;
+  Buffer send_, receive_;
+};
+
+}  // namespace
+
+std::string mistake_in(const ContestOptions& options) {
+  if (options.min_bytes <= options.max_bytes) return "";
+  return fmt::format("no size from --minbytes {} to --maxbytes {}; give the smaller one first",
+                     options.min_bytes, options.max_bytes);
+}
+
+std::vector<ContestSize> run_contest(Communicator& comm, const ContestOptions& options,
+                                     const std::function<void(const ContestSize&)>& done) {
+  Contest contest(comm, options);
+  std::vector<ContestSize> sizes;
+  for (std::uint64_t bytes = options.min_bytes; bytes <= options.max_bytes;
+       bytes *= options.factor) {
+    sizes.push_back(contest.run(bytes));
+    if (done) done(sizes.back());
+  }
+  return sizes;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return NAN;
+  std::ranges::sort(values);
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,57 @@
+// A contest: ways to run an all-reduce beside each other on one communicator, interleaved, so that
+// what disturbs the machine disturbs all of them alike.
+//
+// For each size, `repetitions` rounds; in each round every competitor runs a series of as many
+// calls as the others, in an order that is turned from round to round. A series' time is the
+// longest of all ranks', per call. The data are floats, summed, out of place; nothing is checked
+// here (all_reduce_perf does).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.hpp"
+
+namespace tutti::perf {
+
+struct ContestOptions {
+  std::uint64_t min_bytes = 8;
+  std::uint64_t max_bytes = std::uint64_t{64} << 20;
+  std::uint64_t factor = 2;
+  int repetitions = 20;
+  int least_repetitions = 8;       // where a size would take longer than
+  double seconds_a_size = 6;       //   this
+  double series_us = 3000;         // as many calls as take the fastest so long, 2 at least
+  bool every_candidate = false;    // else the cheapest of each algorithm
+  double price_limit = 4;          // candidates dearer than this many times the cheapest stay away
+  int autos = 2;                   // how often `auto` takes part: twice to see the noise
+  std::vector<std::string> names;  // of plans; not empty: these alone take part
+  bool windows = false;            // buffers in symmetric windows
+};
+
+struct Competitor {
+  std::string name;  // forces it; "auto": the library's choice
+  double priced_us = 0;
+  std::vector<double> times_us;  // by repetition; per call
+};
+
+struct ContestSize {
+  std::uint64_t bytes = 0;
+  std::string chosen;  // the name of what `auto` runs
+  std::vector<Competitor> competitors;
+};
+
+// What is wrong with the options, in words of the programs' flags; "" where nothing is.
+[[nodiscard]] std::string mistake_in(const ContestOptions& options);
+
+// Collective: every rank of `comm` with equal options. Throws Error. Progress goes to `done`, if it
+// is set, after each size.
+[[nodiscard]] std::vector<ContestSize> run_contest(
+    Communicator& comm, const ContestOptions& options,
+    const std::function<void(const ContestSize&)>& done = {});
+
+[[nodiscard]] double median(std::vector<double> values);
+
+}  // namespace tutti::perf

@@ -1,0 +1,248 @@
+// Regret of `auto`: how much slower the algorithm that the library chose is than the best there is.
+//
+//   regret [--procs 2,4,8] [-b 8] [-e 64M] [-f 2] [--every] [--csv FILE] [--svg FILE]
+//
+// For each number of processes and each size all candidates run interleaved (common/contest.hpp).
+// The best is chosen by the medians of odd repetitions and scored on the even ones, so that it is
+// not the one with the luckiest samples; `auto` runs twice, and its second against its first is the
+// noise floor. Uses only the public API.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/contest.hpp"
+#include "common/flags.hpp"
+#include "common/launch.hpp"
+
+namespace tutti::perf {
+namespace {
+
+struct Score {
+  int ranks = 0;
+  std::uint64_t bytes = 0;
+  double regret = 0, floor = 0, auto_us = 0, best_us = 0;
+  std::string chosen, best;
+};
+
+std::vector<double> every_second(const std::vector<double>& all, std::size_t first) {
+  std::vector<double> half;
+  for (std::size_t i = first; i < all.size(); i += 2) half.push_back(all[i]);
+  return half;
+}
+
+Score score(const ContestSize& size, int ranks) {
+  const auto odd = [](const Competitor& one) { return median(every_second(one.times_us, 1)); };
+  const auto even = [](const Competitor& one) { return median(every_second(one.times_us, 0)); };
+  const std::vector<Competitor>& all = size.competitors;
+  const Competitor& best = *std::ranges::min_element(all, {}, odd);
+  const double chosen_us = even(all[0]);
+  return {.ranks = ranks,
+          .bytes = size.bytes,
+          .regret = chosen_us / even(best) - 1,
+          .floor = even(all[1]) / chosen_us - 1,
+          .auto_us = chosen_us,
+          .best_us = even(best),
+          .chosen = size.chosen,
+          .best = best.name == "auto" ? size.chosen : best.name};
+}
+
+void print_head() {
+  fmt::print("{:>6} {:>10} {:>10} {:>10} {:>8} {:>8}  {:<38} {}\n", "ranks", "bytes", "auto us",
+             "best us", "regret", "floor", "chosen", "best");
+}
+
+void print_score(const Score& s) {
+  fmt::print("{:>6} {:>10} {:>10.4g} {:>10.4g} {:>+7.1f}% {:>+7.1f}%  {:<38} {}\n", s.ranks,
+             s.bytes, s.auto_us, s.best_us, 100 * s.regret, 100 * s.floor, s.chosen, s.best);
+  static_cast<void>(std::fflush(stdout));
+}
+
+// Samples of one size, for other programs.
+void write_samples(std::FILE* file, const ContestSize& size, int ranks) {
+  for (const Competitor& one : size.competitors)
+    for (std::size_t i = 0; i < one.times_us.size(); ++i)
+      fmt::print(file, "{},{},{},{},{:.4f},{:.4f}\n", ranks, size.bytes, one.name, i,
+                 one.times_us[i], one.priced_us);
+}
+
+void print_summary(const std::vector<Score>& scores) {
+  if (scores.empty()) return;
+  double sum = 0, floor = 0;
+  for (const Score& s : scores) {
+    sum += s.regret;
+    floor += std::abs(s.floor);
+  }
+  const auto n = static_cast<double>(scores.size());
+  const Score& worst = *std::ranges::max_element(scores, {}, &Score::regret);
+  fmt::print(
+      "# regret of auto over {} points: mean {:.1f}%, worst {:.1f}% ({} ranks, {} bytes); noise "
+      "floor (auto against itself): mean {:.1f}%\n",
+      scores.size(), 100 * sum / n, 100 * worst.regret, worst.ranks, worst.bytes, 100 * floor / n);
+}
+
+// Ranks down, sizes across.
+void print_map(const std::vector<Score>& scores) {
+  std::map<int, std::string> rows;
+  for (const Score& s : scores) {
+    const double percent = 100 * s.regret;
+    rows[s.ranks] += percent <= 5 ? " ." : percent <= 20 ? " o" : percent <= 50 ? " X" : " #";
+  }
+  fmt::print("# map, sizes from left to right: . at most 5%, o 20%, X 50%, # more\n");
+  for (const auto& [ranks, row] : rows) fmt::print("# {:>4} ranks{}\n", ranks, row);
+}
+
+struct Options {
+  std::vector<int> procs{2, 4, 8};
+  ContestOptions contest;
+  std::string csv, svg;
+};
+
+// A cell for each point, red by regret, its number in it.
+std::string svg_map(const std::vector<Score>& scores, const std::vector<int>& procs) {
+  constexpr int kCell = 44, kLeft = 70, kTop = 50;
+  std::map<std::uint64_t, int> columns;
+  for (const Score& s : scores) columns.emplace(s.bytes, 0);
+  int next = 0;
+  for (auto& [bytes, column] : columns) column = next++;
+  std::string cells;
+  for (const Score& s : scores) {
+    const auto row = static_cast<int>(std::ranges::find(procs, s.ranks) - procs.begin());
+    const double red = std::clamp(s.regret / 0.5, 0.0, 1.0);
+    const int x = kLeft + columns[s.bytes] * kCell, y = kTop + row * kCell;
+    cells += fmt::format(
+        "<rect x='{}' y='{}' width='{}' height='{}' fill='rgb(255,{},{})'><title>{} bytes, {} "
+        "ranks: {} instead of {}</title></rect><text x='{}' y='{}'>{:+.0f}%</text>\n",
+        x, y, kCell - 2, kCell - 2, static_cast<int>(245 - 175 * red),
+        static_cast<int>(235 - 185 * red), s.bytes, s.ranks, s.chosen, s.best, x + kCell / 2 - 1,
+        y + kCell / 2 + 4, 100 * s.regret);
+  }
+  for (const auto& [bytes, column] : columns)
+    cells += fmt::format("<text x='{}' y='{}'>{}</text>\n", kLeft + column * kCell + kCell / 2,
+                         kTop - 10,
+                         bytes >= 1 << 20   ? fmt::format("{}M", bytes >> 20)
+                         : bytes >= 1 << 10 ? fmt::format("{}K", bytes >> 10)
+                                            : fmt::to_string(bytes));
+  for (std::size_t row = 0; row < procs.size(); ++row)
+    cells += fmt::format("<text x='{}' y='{}'>{} ranks</text>\n", kLeft / 2,
+                         kTop + static_cast<int>(row) * kCell + kCell / 2 + 4, procs[row]);
+  return fmt::format(
+      "<svg xmlns='http://www.w3.org/2000/svg' width='{}' height='{}' font-family='sans-serif' "
+      "font-size='11' text-anchor='middle'><text x='{}' y='18'>Regret of auto by size and "
+      "ranks</text>\n{}</svg>\n",
+      kLeft + next * kCell + 10, kTop + static_cast<int>(procs.size()) * kCell + 10,
+      kLeft + next * kCell / 2, cells);
+}
+
+// In one process of a job; the first one measures for all to see.
+int take_part(Job& job, const Options& options, std::FILE* scores, std::FILE* samples) {
+  try {
+    const tuttiUniqueId id = job.share([] { return UniqueId::create().value; });
+    Communicator comm(UniqueId{id}, job.processes(), job.process());
+    const bool prints = job.process() == 0;
+    const auto done = [&](const ContestSize& size) {
+      if (!prints) return;
+      const Score s = score(size, job.processes());
+      print_score(s);
+      fmt::print(scores, "{} {} {} {} {} {} {} {}\n", s.ranks, s.bytes, s.regret, s.floor,
+                 s.auto_us, s.best_us, s.chosen, s.best);
+      static_cast<void>(std::fflush(scores));
+      if (samples != nullptr) write_samples(samples, size, job.processes());
+    };
+    static_cast<void>(run_contest(comm, options.contest, done));
+    if (samples != nullptr) static_cast<void>(std::fflush(samples));
+    comm.finalize();
+    return EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    if (job.claim_failure(error.what())) fmt::print(stderr, "regret: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+std::vector<Score> read_scores(std::FILE* file) {
+  std::vector<Score> scores;
+  std::rewind(file);
+  char chosen[256], best[256];
+  for (Score s; std::fscanf(file, "%d %lu %lf %lf %lf %lf %255s %255s", &s.ranks, &s.bytes,
+                            &s.regret, &s.floor, &s.auto_us, &s.best_us, chosen, best) == 8;) {
+    s.chosen = chosen;
+    s.best = best;
+    scores.push_back(s);
+  }
+  return scores;
+}
+
+bool write_text(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  const bool written = file != nullptr && std::fputs(text.c_str(), file) >= 0;
+  const bool closed = file != nullptr && std::fclose(file) == 0;
+  if (!written || !closed) fmt::print(stderr, "regret: {} cannot be written\n", path);
+  return written && closed;
+}
+
+int run(const Options& options) {
+  std::FILE* const scores = std::tmpfile();
+  std::FILE* const samples = options.csv.empty() ? nullptr : std::fopen(options.csv.c_str(), "w");
+  if (scores == nullptr || (!options.csv.empty() && samples == nullptr)) {
+    fmt::print(stderr, "regret: {} cannot be written\n",
+               scores == nullptr ? "a temporary file" : options.csv);
+    return EXIT_FAILURE;
+  }
+  if (samples != nullptr) {
+    fmt::print(samples, "ranks,bytes,candidate,repetition,time_us,priced_us\n");
+    static_cast<void>(std::fflush(samples));
+  }
+  print_head();
+  static_cast<void>(std::fflush(stdout));
+  for (const int procs : options.procs) {
+    const int status = launch({.program = "regret", .processes = procs},
+                              [&](Job& job) { return take_part(job, options, scores, samples); });
+    if (status != 0) return status;
+  }
+  const std::vector<Score> all = read_scores(scores);
+  print_map(all);
+  print_summary(all);
+  const bool drawn = options.svg.empty() || write_text(options.svg, svg_map(all, options.procs));
+  return drawn ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace tutti::perf
+
+int main(int argc, char** argv) {
+  using namespace tutti::perf;
+  Options options;
+  CLI::App app("Regret of auto: the chosen algorithm's time over the best one's, minus one",
+               "regret");
+  app.add_option("--procs", options.procs, "process counts, as 2,4,8")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 256));
+  const auto bytes = CLI::AsSizeValue(false);
+  app.add_option("-b,--minbytes", options.contest.min_bytes)->transform(bytes)->default_val(8);
+  app.add_option("-e,--maxbytes", options.contest.max_bytes)
+      ->transform(bytes)
+      ->default_val(64 << 20);
+  app.add_option("-f,--stepfactor", options.contest.factor)
+      ->check(CLI::Range(2, 1024))
+      ->default_val(2);
+  app.add_option("-n,--repetitions", options.contest.repetitions)
+      ->check(CLI::Range(4, 1000))
+      ->default_val(20);
+  app.add_option("--seconds", options.contest.seconds_a_size, "most of a size, but for the least")
+      ->check(CLI::Range(0.001, 3600.0));
+  app.add_flag("--every", options.contest.every_candidate,
+               "every candidate near the cheapest, not the cheapest of each algorithm");
+  app.add_option("--csv", options.csv, "file for all samples");
+  app.add_option("--svg", options.svg, "file for the map");
+  if (const auto status = parse_flags(app, argc, argv)) return *status;
+  if (options.contest.min_bytes < sizeof(float)) options.contest.min_bytes = sizeof(float);
+  if (const std::string mistake = mistake_in(options.contest); !mistake.empty()) {
+    fmt::print(stderr, "regret: {}\n", mistake);
+    return 2;
+  }
+  return run(options);
+}
