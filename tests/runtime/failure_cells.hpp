@@ -1,0 +1,220 @@
+// The cells of the failure table: which fault meets which rank when, and what the others must see.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <tutti/tutti.hpp>
+
+namespace tutti::test {
+
+inline constexpr int kRanks = 3;
+// kMostRuns of a cell, until its fault hits inside a call. Most of a cell is waiting for timeouts.
+// Sanitizers take some of the cells, others in each run, and change the times too much to aim.
+// kTimeoutMs of operations and of initialization: a machine that stands still for so long makes a
+// cell red that is not.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr int kMostRuns = 3;
+inline constexpr bool kMustHit = false;
+inline constexpr int kTimeoutMs = 4000;
+inline constexpr std::size_t kCellsAtOnce = 2;
+inline constexpr unsigned kOneCellIn = 6;
+#else
+inline constexpr int kMostRuns = 30;
+inline constexpr bool kMustHit = true;
+inline constexpr int kTimeoutMs = 2000;
+inline constexpr std::size_t kCellsAtOnce = 6;
+inline constexpr unsigned kOneCellIn = 1;
+#endif
+
+enum class Fault {
+  kKill,
+  kStop,
+  kExit,
+  kThrow,
+  kDescriptors,
+  kSpace,
+  kMemory,
+  kCount,
+  kType,
+  kOp,
+  kMissing,
+  kDoubled
+};
+enum class Phase {
+  kBeforeInit,
+  kInInit,
+  kConnect,
+  kInConnect,
+  kReduce,
+  kInReduce,
+  kSplit,
+  kInSplit,
+  kShrink,
+  kInShrink,
+  kFinalize,
+  kInFinalize,  // until it is destroyed
+  kAfterFinalize,
+  kAbort,
+  kInAbort,
+  kNone,
+};
+inline constexpr const char* kPhaseNames[] = {
+    "before init",   "in init",      "before connect", "in connect",    "before reduce",
+    "in reduce",     "before split", "in split",       "before shrink", "in shrink",
+    "bef. finalize", "in finalize",  "aft. finalize",  "before abort",  "in abort"};
+static_assert(std::size(kPhaseNames) == static_cast<std::size_t>(Phase::kNone));
+
+// There is no "wrong root": no collective of this version has one.
+
+// Where the ranks' shared memory lies: in memfds; in unnamed files, as where memfd_create is
+// refused; the board in a flight recorder's file.
+enum class Backing { kMemfd, kFile, kFlight };
+
+struct Row {
+  const char* name;
+  Fault fault;
+  int victim = 1;
+  Backing backing = Backing::kMemfd;
+};
+inline constexpr Row kRows[] = {
+    {"SIGKILL", Fault::kKill},
+    {"  of rank 0", Fault::kKill, 0},
+    {"  no memfd", Fault::kKill, 1, Backing::kFile},
+    {"  flight file", Fault::kKill, 1, Backing::kFlight},
+    {"SIGSTOP", Fault::kStop},
+    {"  of rank 0", Fault::kStop, 0},
+    {"early exit", Fault::kExit},
+    {"  of rank 0", Fault::kExit, 0},
+    {"exception", Fault::kThrow},
+    {"  of rank 0", Fault::kThrow, 0},
+    {"  flight file", Fault::kThrow, 1, Backing::kFlight},
+#if !defined(__SANITIZE_ADDRESS__)
+    // The check of virtual tables needs a descriptor itself.
+    {"no descriptor", Fault::kDescriptors},
+    {"  of rank 0", Fault::kDescriptors, 0},
+    {"  no memfd", Fault::kDescriptors, 1, Backing::kFile},
+#endif
+    {"no space", Fault::kSpace},
+    {"  of rank 0", Fault::kSpace, 0},
+    {"  no memfd", Fault::kSpace, 1, Backing::kFile},
+    {"  flight file", Fault::kSpace, 0, Backing::kFlight},
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+    // A sanitizer's own allocator ends the process.
+    {"no memory", Fault::kMemory},
+    {"  of rank 0", Fault::kMemory, 0},
+#endif
+    {"wrong count", Fault::kCount},
+    {"wrong type", Fault::kType},
+    {"wrong op", Fault::kOp},
+    {"missing", Fault::kMissing},
+    {"doubled", Fault::kDoubled},
+};
+
+struct Cell {
+  Row row;
+  Phase phase;
+  [[nodiscard]] Fault fault() const { return row.fault; }
+  [[nodiscard]] bool dies() const { return fault() == Fault::kKill || fault() == Fault::kExit; }
+  [[nodiscard]] bool regroups() const {
+    return phase >= Phase::kSplit && phase <= Phase::kInShrink;
+  }
+  [[nodiscard]] bool inside() const {
+    using enum Phase;
+    return phase == kInInit || phase == kInConnect || phase == kInReduce || phase == kInSplit ||
+           phase == kInShrink || phase == kInFinalize || phase == kInAbort;
+  }
+  // Does the victim lack something that the machine refuses?
+  [[nodiscard]] bool lacks() const {
+    return fault() == Fault::kDescriptors || fault() == Fault::kSpace || fault() == Fault::kMemory;
+  }
+  // Does the victim live on, so that it too has to return and to leave nothing behind?
+  [[nodiscard]] bool lives() const { return !dies() && fault() != Fault::kStop; }
+  [[nodiscard]] bool ends() const {
+    return phase >= Phase::kFinalize && phase <= Phase::kAfterFinalize;
+  }
+  [[nodiscard]] bool need_not_tell() const {
+    return ends() || (dies() && phase == Phase::kInShrink);
+  }
+};
+
+// What the others must see.
+enum class Expected { kNone, kError, kSuccess, kEither };
+
+// `hit`: the fault met the victim inside the phase's call.
+inline Expected expected(const Cell& cell, bool hit) {
+  const Phase phase = cell.phase;
+  const bool aborts = phase == Phase::kAbort || phase == Phase::kInAbort;
+  // There ranks meet, and what they share is not there yet.
+  if (cell.row.backing != Backing::kMemfd && phase <= Phase::kInInit &&
+      cell.fault() != Fault::kSpace)
+    return Expected::kNone;
+  const bool told = cell.inside() || aborts;  // faults that a program makes are met between calls
+  switch (cell.fault()) {
+    case Fault::kKill:
+    case Fault::kStop:
+    case Fault::kExit:
+      if (aborts) return Expected::kError;
+      if (phase == Phase::kAfterFinalize) return Expected::kSuccess;
+      if (cell.ends() || phase == Phase::kInReduce || phase == Phase::kInShrink)
+        return Expected::kEither;
+      if (phase == Phase::kShrink)  // without the dead
+        return cell.fault() == Fault::kStop ? Expected::kError : Expected::kSuccess;
+      return !cell.inside() || hit ? Expected::kError : Expected::kEither;
+    case Fault::kThrow:
+      if (told) return Expected::kNone;
+      return cell.ends() || phase == Phase::kShrink ? Expected::kSuccess : Expected::kError;
+    case Fault::kDescriptors:
+    case Fault::kSpace:
+    case Fault::kMemory:
+      if (cell.inside() || phase == Phase::kAfterFinalize) return Expected::kNone;
+      // Of a rank out of memory there nobody hears before the timeout.
+      if (cell.fault() == Fault::kMemory &&
+          (phase == Phase::kBeforeInit || phase == Phase::kShrink))
+        return Expected::kNone;
+      if (phase == Phase::kFinalize) return Expected::kSuccess;
+      // Once joined, a rank may have what its operations need.
+      if (phase != Phase::kConnect && phase != Phase::kReduce) return Expected::kError;
+      return cell.fault() == Fault::kSpace ? Expected::kSuccess : Expected::kEither;
+    case Fault::kCount:
+    case Fault::kType:
+    case Fault::kOp:
+      return phase == Phase::kConnect || phase == Phase::kReduce ? Expected::kError
+                                                                 : Expected::kNone;
+    case Fault::kMissing:
+      if (told) return Expected::kNone;
+      return cell.ends() ? Expected::kSuccess : Expected::kError;
+    case Fault::kDoubled:
+      return phase == Phase::kBeforeInit ? Expected::kError : Expected::kNone;
+  }
+  return Expected::kNone;
+}
+
+// Is that the code for what happened? A death is none that a timeout found.
+inline bool fits(const Cell& cell, tuttiResult_t code) {
+  const bool joining = cell.phase <= Phase::kInInit;
+  switch (cell.fault()) {
+    case Fault::kKill:
+    case Fault::kExit:
+      // Who has heard the decision of a rank that died then does not come to the next one's.
+      return code == tuttiRemoteError ||
+             ((joining || cell.phase == Phase::kInShrink) && code == tuttiTimeout);
+    case Fault::kStop:
+      return code == tuttiTimeout ||
+             ((joining || cell.phase == Phase::kInAbort || cell.phase == Phase::kInSplit ||
+               cell.phase == Phase::kInShrink) &&
+              code == tuttiRemoteError);
+    case Fault::kThrow:
+      return code == (joining ? tuttiTimeout : tuttiRemoteError);
+    case Fault::kDescriptors:  // without one a rank cannot even tell the others that it has none
+    case Fault::kMemory:
+      return code == tuttiRemoteError || (joining && code == tuttiTimeout);
+    case Fault::kSpace:
+      return code == tuttiRemoteError;
+    case Fault::kMissing:
+      return code == tuttiTimeout;
+    default:
+      return code == tuttiInvalidUsage;
+  }
+}
+
+}  // namespace tutti::test
