@@ -57,12 +57,19 @@ TEST(Config, ReadsEveryKindOfValue) {
                                       {"TUTTI_SLOT_BYTES", "64KiB"},
                                       {"TUTTI_ARENA_BYTES", "3m"},
                                       {"TUTTI_OP_TIMEOUT_S", "0.25"},
-                                      {"TUTTI_DEBUG", "trace"},
+                                      {"TUTTI_DEBUG", "TRACE"},
                                       {"TUTTI_DEBUG_FILE", "/tmp/%h.%p.log"},
+                                      {"TUTTI_FLIGHT_DIR", "/var/tmp"},
                                       {"TUTTI_ISA", "avx2"},
                                       {"TUTTI_SPIN", "0"},
                                       {"TUTTI_CMA", "off"},
-                                      {"TUTTI_NT_BYTES", "1G"}});
+                                      {"TUTTI_NT_BYTES", "1G"},
+                                      {"TUTTI_LAUNCHER", "none"},
+                                      {"TUTTI_RANK", "0"},
+                                      {"TUTTI_RANKS", "65536"},
+                                      {"TUTTI_ROOT", "[fd00::1]:7000"},
+                                      {"TUTTI_SECRET_FILE", "/run/secret"},
+                                      {"TUTTI_INSECURE", "1"}});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->algo, "ring");
   EXPECT_EQ(config->protocol, ProtocolChoice::kSlots);
@@ -73,10 +80,17 @@ TEST(Config, ReadsEveryKindOfValue) {
   EXPECT_EQ(config->op_timeout_ns, 250'000'000);
   EXPECT_EQ(config->log_level, LogLevel::kTrace);
   EXPECT_EQ(config->log_file, "/tmp/%h.%p.log");
+  EXPECT_EQ(config->flight_dir, "/var/tmp");
   EXPECT_EQ(config->isa, IsaChoice::kAvx2);
   EXPECT_EQ(config->cma, CmaChoice::kOff);
   EXPECT_EQ(config->spin, 0u);
   EXPECT_EQ(config->nt_bytes, std::uint64_t{1} << 30);
+  EXPECT_EQ(config->launcher, LauncherChoice::kNone);
+  EXPECT_EQ(config->rank, 0u);
+  EXPECT_EQ(config->ranks, 65536u);
+  EXPECT_EQ(config->root, "[fd00::1]:7000");
+  EXPECT_EQ(config->secret_file, "/run/secret");
+  EXPECT_TRUE(config->insecure);
 }
 
 TEST(Config, EmptyMeansNotSet) {
@@ -115,13 +129,16 @@ INSTANTIATE_TEST_SUITE_P(
                     BadValue{"TUTTI_ARENA_BYTES", "K", "64K..64G bytes"},
                     BadValue{"TUTTI_ARENA_BYTES", "2T", "64K..64G bytes"},
                     BadValue{"TUTTI_ARENA_BYTES", "18446744073709551615G", "64K..64G bytes"},
+                    BadValue{"TUTTI_RANK", "65536", "auto or 0..65535"},
+                    BadValue{"TUTTI_RANKS", "0", "auto or 1..65536"},
+                    BadValue{"TUTTI_INSECURE", "yes", "0|1"},
                     BadValue{"TUTTI_OP_TIMEOUT_S", "0", "seconds"},
                     BadValue{"TUTTI_OP_TIMEOUT_S", "-5", "seconds"},
                     BadValue{"TUTTI_OP_TIMEOUT_S", "nan", "seconds"},
                     BadValue{"TUTTI_OP_TIMEOUT_S", "1e9", "seconds"},
                     BadValue{"TUTTI_OP_TIMEOUT_S", ".", "seconds"},
                     BadValue{"TUTTI_OP_TIMEOUT_S", "999999999999999999", "seconds"},
-                    BadValue{"TUTTI_DEBUG", "verbose", "off|error|warn|info|trace"},
+                    BadValue{"TUTTI_DEBUG", "verbose", "off|error|warn|version|info|trace"},
                     BadValue{"TUTTI_ISA", "sse2", "auto|avx512|avx2|scalar"},
                     BadValue{"TUTTI_SPIN", "many", "auto or 0..10000000"},
                     BadValue{"TUTTI_SPIN", "10000001", "auto or 0..10000000"},

@@ -6,6 +6,7 @@ test that needs `tree`) also prove that nothing in it holds an absolute path. Wo
 it owns, and prints every command it runs.
 """
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -13,7 +14,8 @@ import subprocess
 import sys
 
 LIBRARY = "libtutti.so"
-PROGRAMS = ["all_reduce_perf", "tutti-plan", "tutti-info"]
+PROGRAMS = ["all_reduce_perf", "tutti-plan", "tutti-info", "tutti-sim", "tutti-tune",
+            "tutti-validate"]
 
 
 def run(*command, env=None, cwd=None):
@@ -47,7 +49,7 @@ class Installed:
         first = os.path.join(self.options.work, "first")
         run(self.options.cmake, "--install", self.options.build, "--prefix", first)
         os.rename(first, self.prefix)
-        for name in ("include/tutti/tutti.h", "include/tutti/tutti.hpp",
+        for name in ("include/tutti/tutti.h", "include/tutti/explain.h", "include/tutti/tutti.hpp",
                      *[f"bin/{program}" for program in PROGRAMS]):
             expect(os.path.isfile(os.path.join(self.prefix, name)), f"{name} is installed")
         expect(os.path.isfile(self.library), f"{LIBRARY} is installed")
@@ -73,12 +75,14 @@ class Installed:
         expect(os.path.islink(self.library), f"{LIBRARY} links to the versioned file")
 
     def test_exports(self):
-        """What the library exports is what tutti.h declares, no more and no less."""
+        """What the library exports is what its C headers declare, no more and no less."""
         listed = run("nm", "-D", "--defined-only", self.library).splitlines()
         exported = {line.split()[-1].split("@")[0] for line in listed if line}
-        with open(os.path.join(self.prefix, "include/tutti/tutti.h"), encoding="utf-8") as file:
-            header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
-        declared = set(re.findall(r"TUTTI_API\s[^;(]*?\b(tutti\w+)\s*\(", header))
+        declared = set()
+        for path in glob.glob(os.path.join(self.prefix, "include/tutti/*.h")):
+            with open(path, encoding="utf-8") as file:
+                header = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+            declared |= set(re.findall(r"TUTTI_API\s[^;(]*?\b(tutti\w+)\s*\(", header))
         expect(len(declared) > 10, f"the header's functions are found: {sorted(declared)}")
         expect(not exported - declared, f"nothing else: {sorted(exported - declared)}")
         expect(not declared - exported, f"all of them: {sorted(declared - exported)}")

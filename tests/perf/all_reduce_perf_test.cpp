@@ -161,6 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AllReducePerf,
                                          Shape{"threads3", "-t 3", 3, 1},
                                          Shape{"ranks2", "-g 2", 2, 1},
                                          Shape{"mixed", "--procs 2 -t 2 -g 2 -p 1", 8, 2},
+                                         Shape{"windows", "--procs 2 -t 2 -g 2 -R 2", 8, 2},
                                          Shape{"grouped", "-t 2 -m 3 -c 2", 2, 1},
                                          Shape{"unaligned", "--procs 2 -u 3 -z 1 -a 3", 2, 2}),
                          [](const auto& instance) { return std::string(instance.param.name); });
@@ -204,6 +205,32 @@ TEST(AllReducePerfTool, ForcedAlgorithmIsReported) {
   Tool unknown("-t 2 --algo does_not_exist -b 8 -e 8");
   EXPECT_EQ(unknown.finish(), 1);
   EXPECT_THAT(unknown.errors, HasSubstr("does_not_exist"));
+}
+
+// Four processes, dealt to the two NUMA nodes of a machine that is described.
+TEST(AllReducePerfTool, RanksStandByTheMachineAndNotByNumber) {
+  ::setenv("HWLOC_SYNTHETIC", "numa:2 core:4 pu:1", 1);
+  ::setenv("TUTTI_SEATS", "0/4/1/5", 1);
+  Tool tool("--procs 4 --explain -b 4 -e 256K -f 16 -n 5");
+  const int status = tool.finish();
+  ::setenv("TUTTI_TOPOLOGY", "off", 1);
+  Tool off("--procs 4 --explain -b 4 -e 4 -n 5");
+  const int off_status = off.finish();
+  ::unsetenv("HWLOC_SYNTHETIC");
+  ::unsetenv("TUTTI_SEATS");
+  ::unsetenv("TUTTI_TOPOLOGY");
+  ASSERT_EQ(status, 0) << tool.output << tool.errors;
+  ASSERT_EQ(off_status, 0) << off.output << off.errors;
+  EXPECT_EQ(off.output.find("ranks stand"), std::string::npos);
+  for (const auto& row : rows_of(tool.output)) {
+    EXPECT_EQ(row[8], "0") << tool.output;
+    EXPECT_EQ(row[12], "0") << tool.output;
+  }
+  if (tool.errors.find("no hwloc") != std::string::npos) GTEST_SKIP() << tool.errors;
+  EXPECT_EQ(tool.errors, "");
+  EXPECT_THAT(tool.output, HasSubstr("ranks stand 2 0 1 3 in rings"));
+  EXPECT_THAT(tool.output, HasSubstr("by HWLOC_SYNTHETIC \"numa:2 core:4 pu:1\""));
+  EXPECT_THAT(tool.output, HasSubstr("groups 2x2"));
 }
 
 TEST(AllReducePerfTool, JsonHoldsTheTable) {

@@ -81,6 +81,61 @@ TEST(PublicApi, InfoTellsHowItRan) {
   });
 }
 
+std::vector<tuttiCandidate_t> candidates(const Communicator& comm, std::size_t count) {
+  std::size_t total = 0;
+  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, 0, nullptr, sizeof(tuttiCandidate_t), 0,
+                           &total));
+  std::vector<tuttiCandidate_t> all(total);
+  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, 0, all.data(), sizeof all[0], total,
+                           &total));
+  return all;
+}
+
+TEST(PublicApi, ExplainsWhatRunsAndWhyTheOthersDoNot) {
+  in_threads(3, [](int, Communicator& comm) {
+    const auto all = candidates(comm, 100'000);
+    ASSERT_GT(all.size(), 10u);
+    EXPECT_EQ(all.front().runs, 1) << "the cheapest runs";
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const tuttiCandidate_t& c = all[i];
+      EXPECT_GE(c.timeUs, all[i == 0 ? 0 : i - 1].timeUs);
+      EXPECT_NEAR(c.messagesUs + c.switchesUs + c.stepsUs + c.bytesUs + c.remoteUs, c.timeUs,
+                  1e-9 * c.timeUs);
+      EXPECT_LT(c.measuredUs, 0) << "nothing was measured";
+      EXPECT_GE(c.slices, 1u);
+    }
+    const std::string text = comm.explain(100'000, tuttiFloat);
+    EXPECT_NE(text.find("all_reduce of 400000 bytes among 3 ranks"), std::string::npos) << text;
+    EXPECT_NE(text.find(std::string(all.front().name) + " "), std::string::npos) << text;
+    // What runs is what was named, in every detail.
+    const std::string last = all.back().name;
+    comm.set_algorithm(last.c_str());
+    std::vector<float> values(100'000, 1);
+    comm.all_reduce(values);
+    EXPECT_EQ(comm.info().lastAlgorithm, last.substr(0, last.find('@')));
+    EXPECT_STREQ(comm.info().forcedAlgorithm, last.c_str());
+    EXPECT_EQ(candidates(comm, 100'000).back().runs, 1);
+    EXPECT_NE(comm.explain(100'000, tuttiFloat).find("; forced: " + last), std::string::npos);
+  });
+}
+
+TEST(PublicApi, ExplanationsRefuseWhatIsNoQuestion) {
+  in_threads(1, [](int, Communicator& comm) {
+    const char* text = nullptr;
+    std::size_t total = 0;
+    EXPECT_EQ(tuttiExplain(comm.get(), 0, tuttiFloat, 0, &text), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(comm.get(), 5, tuttiFloat, 0, nullptr), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(comm.get(), SIZE_MAX, tuttiFloat, 0, &text), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(nullptr, 5, tuttiFloat, 0, &text), tuttiInvalidArgument);
+    tuttiCandidate_t one;
+    EXPECT_EQ(tuttiGetCandidates(comm.get(), 5, tuttiFloat, 0, &one, 8, 1, &total),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiGetCandidates(comm.get(), 5, tuttiFloat, 0, &one, sizeof one, 1, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(comm.get(), 5, tuttiFloat, 0, &text), tuttiSuccess);
+  });
+}
+
 TEST(PublicApi, OneThreadDrivesARankEachInAGroup) {
   std::vector<Communicator> comms = Communicator::init_all(4);
   ASSERT_EQ(comms.size(), 4u);

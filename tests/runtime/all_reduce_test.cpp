@@ -60,6 +60,38 @@ TEST_P(AllReduce, CallsThatChangePlanEveryTime) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 5, 8));
 
+// Forms that no default takes: other radices, leaders, groups that differ in size.
+TEST(AllReduceVariants, ParametersRunAsTheyAreNamed) {
+  struct Variant {
+    std::string_view name;
+    int ranks;
+  };
+  constexpr Variant kVariants[] = {
+      {"circulant:radix=3", 7},
+      {"circulant:radix=64", 5},
+      {"hierarchical:form=leader", 6},
+      {"hierarchical:form=leader:inner=tree:outer=ring:groups=2x4", 8},
+      {"hierarchical:form=leader:inner=ring:outer=butterfly:groups=4+4+1", 9},
+      {"hierarchical:inner=ring:outer=pat:groups=4+4+1", 9},
+      {"hierarchical:outer=tree:groups=3+2", 5},
+      {"hierarchical:groups=1+3+1", 5},
+      {"hierarchical:inner=rabenseifner:groups=5+2", 7},
+      {"hierarchical:form=leader:inner=butterfly:groups=3+2", 5},
+      {"hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4", 8},
+  };
+  for (const auto& [name, ranks] : kVariants)
+    run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(name).c_str()), tuttiSuccess);
+      for (const std::size_t count : kSizes) {
+        const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
+        EXPECT_EQ(check_sum(comm, rank, ranks, count, in_place), "") << name;
+      }
+      tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+      ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+      EXPECT_EQ(info.lastAlgorithm, name);
+    });
+}
+
 // The 16-bit floats, for values that they hold exactly: zero and positive normals of few digits.
 std::uint16_t to_half(float value) {
   return value == 0 ? 0

@@ -5,7 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
+
+#include "runtime/faults.hpp"
 
 namespace tutti::test {
 namespace {
@@ -38,69 +43,57 @@ TEST(Abort, EndsTheCallOfTheUsersThread) {
   other.join();
 }
 
-TEST(Settings, ForeignBytesAreRefused) {
-  Settings settings = *make_settings({}, 4, 2);
-  EXPECT_TRUE(check_settings(settings));
-  settings.algorithm.fill('x');  // a name without an end
-  EXPECT_FALSE(check_settings(settings));
-  settings = *make_settings({}, 4, 2);
-  settings.layout = 1;
-  EXPECT_FALSE(check_settings(settings));
+// Joins three ranks, of which the last has a configuration of its own, and returns their errors.
+std::vector<Error> join_differently(const Config& usual, const Config& other) {
+  const UniqueId id = *create_unique_id({.interfaces = "lo"});
+  std::vector<Error> errors(3);
+  std::vector<std::thread> ranks;
+  for (Rank rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto made =
+          Communicator::create(id, rank, 3, {.config = rank == 2 ? other : usual, .cancel = {}});
+      if (!made) errors[static_cast<std::size_t>(rank)] = made.error();
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return errors;
 }
 
-TEST(Choice, PicksTheCheapestAndObeysForce) {
-  const Settings settings = *make_settings({}, 8, 8);
-  const auto all = *contenders(settings, 8, nullptr);
-  const auto small = rank_candidates(settings, all, 8);
-  const auto large = rank_candidates(settings, all, 256 << 20);
-  ASSERT_FALSE(small.empty());
-  EXPECT_EQ(small.front().algorithm->name, "one_shot");
-  EXPECT_NE(large.front().algorithm->name, "one_shot");
-  EXPECT_GT(large.front().options.replicas, 1u) << "large data must pipeline";
-  for (std::size_t i = 1; i < large.size(); ++i)
-    EXPECT_LE(large[i - 1].price_ns, large[i].price_ns);
-  const Algorithm* const tree = *forced_algorithm("tree");
-  for (const Candidate& c : rank_candidates(settings, *contenders(settings, 8, tree), 8))
-    EXPECT_EQ(c.algorithm->name, "tree");
-  EXPECT_EQ(*forced_algorithm("auto"), nullptr);
-  EXPECT_THAT(forced_algorithm("rings").error().message, HasSubstr("there are ring, tree"));
-  EXPECT_THAT(forced_algorithm("rings").error().message, HasSubstr("or auto"));
-  EXPECT_FALSE(forced_algorithm(std::string(500, 'a')));
-  const Algorithm* const five = *forced_algorithm("hierarchical:groups=3+2");
-  EXPECT_TRUE(contenders(settings, 5, five));
-  EXPECT_EQ(contenders(settings, 8, five).error().code, Code::kNotSupported);
-}
-
-TEST(Choice, DirectPlansNeedMemoryWithinReach) {
-  Settings settings = *make_settings({}, 2, 2);
-  const Algorithm* const remote = *forced_algorithm("two_shot:access=remote");
-  const auto tries_remote = [&] {
-    const auto all = *contenders(settings, 2, nullptr);
-    return std::ranges::find(all, remote, &Contender::algorithm) != all.end();
+TEST(Settings, ADifferenceIsNamedOnEveryRankWithBothValues) {
+  struct Case {
+    std::function<void(Config&)> change;
+    std::string what, value;
   };
-  EXPECT_FALSE(tries_remote());
-  settings.direct = {.refused = 0, .error = EPERM, .rank = 1};
-  EXPECT_THAT(contenders(settings, 2, remote).error().message,
-              HasSubstr("rank 1 may not read the memory of rank 0: Operation not permitted"));
-  settings.direct.error = 0;
-  EXPECT_THAT(contenders(settings, 2, remote).error().message,
-              HasSubstr("rank 1 has TUTTI_CMA=off"));
-  for (const PeerAccess access : {PeerAccess::kAttach, PeerAccess::kMapped}) {
-    settings.direct.access = access;
-    EXPECT_TRUE(tries_remote());
-    const auto candidates = rank_candidates(settings, *contenders(settings, 2, remote), 1 << 20);
-    ASSERT_FALSE(candidates.empty());
-    for (const Candidate& c : candidates) EXPECT_EQ(c.options.protocol, Protocol::kDirect);
-    // Signals alone cost more than a small message.
-    const auto small = rank_candidates(settings, *contenders(settings, 2, nullptr), 8);
-    EXPECT_NE(small.front().options.protocol, Protocol::kDirect);
-    const auto large = rank_candidates(settings, *contenders(settings, 2, nullptr), 64 << 20);
-    EXPECT_EQ(large.front().options.protocol, Protocol::kDirect);
-    settings.cores = 1;  // turns on one core: nothing is left in its cache
-    const auto crowded = rank_candidates(settings, *contenders(settings, 2, nullptr), 64 << 20);
-    EXPECT_NE(crowded.front().options.protocol, Protocol::kDirect);
-    settings.cores = 2;
+  const Case cases[] = {
+      {[](Config& c) { c.arena_bytes = 1 << 20; }, "TUTTI_ARENA_BYTES differs: ", "1048576"},
+      {[](Config& c) { c.slot_bytes = 4096; }, "TUTTI_SLOT_BYTES differs: auto", "4096"},
+      {[](Config& c) { c.slots = 3; }, "TUTTI_SLOTS differs: auto", "3"},
+      {[](Config& c) { c.replicas = 2; }, "TUTTI_REPLICAS differs: auto", "2"},
+      {[](Config& c) { c.slices = 5; }, "TUTTI_SLICES differs: auto", "5"},
+      {[](Config& c) { c.algo = "tree"; }, "algorithm) differs: auto", "tree"},
+      {[](Config& c) { c.protocol = ProtocolChoice::kSlots; }, "TUTTI_PROTO differs: auto",
+       "slots"}};
+  for (const Case& one : cases) {
+    Config other;
+    one.change(other);
+    for (const Error& error : join_differently({}, other)) {
+      EXPECT_EQ(error.code, Code::kInvalidUsage);
+      EXPECT_THAT(error.message, HasSubstr(one.what));
+      EXPECT_THAT(error.message, HasSubstr(" at rank 0 (pid"));
+      EXPECT_THAT(error.message, HasSubstr(one.value + " at rank 2 (pid"));
+    }
   }
+}
+
+TEST(PoisonError, OfADeathSaysWhatTheDeadRankWasIn) {
+  const std::vector<PeerInfo> peers{{.rank = 0, .pid = 7, .host = "node1"}};
+  Poison death{.culprit = 0, .reporter = 0, .kind = Poison::Kind::kDeath};
+  EXPECT_EQ(poison_error(death, peers).message,
+            "rank 0 (pid 7 on node1) died; abort the communicator");
+  death.theirs = {.operation = 11, .count = 3};
+  EXPECT_THAT(poison_error(death, peers).message,
+              HasSubstr("; it had left all_reduce #11 count 3"));
+  death.mine = {.operation = 12, .count = 3};
+  EXPECT_THAT(poison_error(death, peers).message, HasSubstr("; it was in all_reduce #12 count 3"));
 }
 
 }  // namespace

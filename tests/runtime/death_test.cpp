@@ -13,10 +13,12 @@
 #include "base/host.hpp"
 #include "forked_job.hpp"
 #include "job.hpp"
+#include "runtime/control/peer_watch.hpp"
 
 namespace tutti::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using testing::ForkedRank;
 using ::testing::HasSubstr;
@@ -27,8 +29,9 @@ std::int64_t pid_of(tuttiComm_t comm, bool mine) {
   return pid;
 }
 
-// Calls until an error comes; it must name the victim.
-void expect_death(tuttiComm_t comm, int victim, std::int64_t pid, std::size_t count) {
+// Calls until an error comes; it must name the victim, and say what it did last.
+void expect_death(tuttiComm_t comm, int victim, std::int64_t pid, std::size_t count,
+                  const std::string& last_words = "") {
   std::vector<float> data(count, 1.0f), out(count);
   tuttiResult_t result = tuttiSuccess;
   while (result == tuttiSuccess)
@@ -36,7 +39,7 @@ void expect_death(tuttiComm_t comm, int victim, std::int64_t pid, std::size_t co
   EXPECT_EQ(result, tuttiRemoteError);
   const std::string who = "rank " + std::to_string(victim) + " (pid " + std::to_string(pid) +
                           " on " + host_name() + ")";
-  EXPECT_THAT(tuttiGetLastError(comm), HasSubstr(who));
+  EXPECT_THAT(tuttiGetLastError(comm), AllOf(HasSubstr(who), HasSubstr(last_words)));
   EXPECT_EQ(tuttiAllReduce(data.data(), out.data(), count, tuttiFloat, tuttiSum, comm, nullptr),
             tuttiRemoteError);
   EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
@@ -72,7 +75,7 @@ TEST_P(Processes, DeathBetweenOperations) {
                     tuttiSuccess);
           ::kill(::getpid(), SIGKILL);
         }
-        expect_death(comm, victim, pid, 1000);
+        expect_death(comm, victim, pid, 1000, "; it had left all_reduce #2 count 1000");
       },
       with_unique_id());
   testing::expect_all_passed(results, {victim});
@@ -147,18 +150,10 @@ TEST(Death, InTheMiddleOfADirectOperation) {
 
 // Ranks 2 * process and 2 * process + 1, joined and driven by the process's one thread.
 struct TwoRanks {
-  std::array<tuttiComm_t, 2> comms{};
+  std::array<tuttiComm_t, 2> comms;
   std::array<std::vector<float>, 2> data;
 
-  explicit TwoRanks(const ForkedRank& self) {
-    const tuttiUniqueId id = id_of(self);
-    EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
-    for (int i = 0; i < 2; ++i)
-      EXPECT_EQ(tuttiCommInitRank(&comms[static_cast<std::size_t>(i)], 2 * self.ranks, id,
-                                  2 * self.rank + i),
-                tuttiSuccess);
-    EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
-  }
+  explicit TwoRanks(const ForkedRank& self) : comms(join_two(self)) {}
   tuttiResult_t all_reduce(float value, std::size_t count) {
     EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
     for (std::size_t i = 0; i < 2; ++i) {
@@ -201,6 +196,28 @@ TEST(Death, OfAProcessThatDrivesTwoRanksInAGroup) {
       },
       with_unique_id());
   testing::expect_all_passed(results, {kVictim});
+}
+
+// A rank that is stopped for a while is slow, not dead.
+TEST(Death, AStoppedRankThatGoesOnIsNone) {
+  const auto results = testing::run_forked(
+      2,
+      [](const ForkedRank& self) {
+        const tuttiComm_t comm = join(self);
+        const auto pid = static_cast<std::int32_t>(pid_of(comm, self.rank == 1));
+        if (self.rank == 1) {
+          ::raise(SIGSTOP);
+        } else {
+          std::thread([pid] {
+            while (!control::is_stopped(pid)) ::sched_yield();
+            ::kill(pid, SIGCONT);
+          }).detach();
+        }
+        for (int i = 0; i < 10; ++i) EXPECT_EQ(check_sum(comm, self.rank, 2, 1000, false), "");
+        EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+      },
+      with_unique_id());
+  testing::expect_all_passed(results);
 }
 
 // A rank that says goodbye and exits is no death: the others' last calls stay good.

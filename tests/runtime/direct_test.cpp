@@ -78,13 +78,7 @@ TEST(DirectGroups, OfTwoRanksInEachProcess) {
   const auto results = testing::run_forked(
       2,
       [](const ForkedRank& self) {
-        std::array<tuttiComm_t, 2> comms{};
-        EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
-        for (int i = 0; i < 2; ++i)
-          EXPECT_EQ(tuttiCommInitRank(&comms[static_cast<std::size_t>(i)], 4, id_of(self),
-                                      2 * self.rank + i),
-                    tuttiSuccess);
-        EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+        const std::array<tuttiComm_t, 2> comms = join_two(self);
         for (const tuttiComm_t comm : comms)
           EXPECT_EQ(tuttiCommSetAlgorithm(comm, kDirect), tuttiSuccess);
         for (const std::size_t count : kSizes) {

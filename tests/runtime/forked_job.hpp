@@ -6,8 +6,11 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "fork_harness.hpp"
 
@@ -36,6 +39,34 @@ inline tuttiComm_t join(const testing::ForkedRank& self) {
   EXPECT_EQ(tuttiCommInitRank(&comm, self.ranks, id_of(self), self.rank), tuttiSuccess)
       << tuttiGetLastError(nullptr);
   return comm;
+}
+
+// Ranks 2 * process and 2 * process + 1 of the job, joined by this process's one thread.
+inline std::array<tuttiComm_t, 2> join_two(const testing::ForkedRank& self) {
+  std::array<tuttiComm_t, 2> comms{};
+  EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(tuttiCommInitRank(&comms[static_cast<std::size_t>(i)], 2 * self.ranks, id_of(self),
+                                2 * self.rank + i),
+              tuttiSuccess);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+  return comms;
+}
+
+// A job of processes: each joins, runs `body` and destroys what that leaves. Those in `killed` kill
+// themselves.
+inline void run_processes(int ranks,
+                          const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body,
+                          const std::vector<int>& killed = {}) {
+  const auto results = testing::run_forked(
+      ranks,
+      [&](const testing::ForkedRank& self) {
+        tuttiComm_t comm = join(self);
+        body(comm, self);
+        EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+      },
+      with_unique_id());
+  testing::expect_all_passed(results, killed);
 }
 
 }  // namespace tutti::test

@@ -16,6 +16,7 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 TEST(Abort, FreesAHandleThatACallStillUses) {
@@ -39,6 +40,48 @@ TEST(Abort, FreesAHandleThatACallStillUses) {
     comm = nullptr;
     user.join();
   });
+}
+
+TEST(Abort, EndsAnInitializationOfAGroup) {
+  // Rank 1 never comes; the timeout is weeks away.
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.initTimeoutMs = INT_MAX;
+  std::atomic<tuttiComm_t> told = nullptr;
+  std::thread user([&] {
+    tuttiComm_t comm = nullptr;
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    ASSERT_EQ(tuttiCommInitRankConfig(&comm, 2, id, 0, &config), tuttiSuccess);
+    told = comm;
+    told.notify_all();
+    // An abort that comes before this has begun makes the group refuse the handle instead.
+    EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    EXPECT_THAT(tuttiGetLastError(nullptr),
+                AnyOf(HasSubstr("this rank was aborted while it joined"),
+                      HasSubstr("before tuttiGroupEnd")));
+  });
+  told.wait(nullptr);
+  EXPECT_EQ(tuttiCommAbort(told), tuttiSuccess);
+  user.join();
+  EXPECT_EQ(tuttiCommDestroy(told), tuttiInvalidArgument);
+}
+
+TEST(LastError, OfAPoisonIsNewerThanThatOfABadArgument) {
+  tuttiComm_t comms[2];
+  ASSERT_EQ(tuttiCommInitAll(comms, 2, nullptr), tuttiSuccess);
+  const auto bad_call = [&] {
+    EXPECT_EQ(tuttiCommSetAlgorithm(comms[0], "rings"), tuttiInvalidArgument);
+    EXPECT_THAT(tuttiGetLastError(comms[0]), HasSubstr("'rings'"));
+  };
+  bad_call();
+  EXPECT_EQ(tuttiCommAbort(comms[1]), tuttiSuccess);
+  tuttiResult_t state = tuttiSuccess;
+  EXPECT_EQ(tuttiCommGetAsyncError(comms[0], &state), tuttiSuccess);
+  EXPECT_EQ(state, tuttiRemoteError);
+  EXPECT_THAT(tuttiGetLastError(comms[0]), HasSubstr("rank 1 (pid"));
+  bad_call();  // the last one again
+  EXPECT_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
 }
 
 TEST(Groups, ADroppedGroupRunsNothing) {
@@ -137,6 +180,20 @@ TEST_P(EndedInAGroup, AnInitializationMakesTheGroupFail) {
   EXPECT_EQ(GetParam()(comms[0]), tuttiSuccess);
   EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
   EXPECT_EQ(tuttiCommDestroy(comms[1]), tuttiInvalidArgument);
+}
+
+TEST_P(EndedInAGroup, ANewCommunicatorOfAnOldOneMakesTheGroupFail) {
+  tuttiComm_t comm = nullptr, part = nullptr, other = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiSuccess);
+  EXPECT_EQ(GetParam()(part), tuttiSuccess);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("nothing of the group has run"));
+  // Whoever has the handle next has a communicator of his own.
+  ASSERT_EQ(tuttiCommInitAll(&other, 1, nullptr), tuttiSuccess);
+  EXPECT_EQ(tuttiCommDestroy(other), tuttiSuccess);
+  EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
 INSTANTIATE_TEST_SUITE_P(By, EndedInAGroup, testing::Values(tuttiCommDestroy, tuttiCommAbort));

@@ -23,6 +23,8 @@ struct Case {
   std::uint32_t replicas;
   std::uint32_t slots;
   PeerAccess access = PeerAccess::kMapped;
+  std::uint32_t order_seed = 0;  // of the order of ranks; 0: by number
+  std::uint32_t orders = 1;      // of the replicas, in turn
 };
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {
@@ -32,7 +34,29 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
       name, [](char letter) { return letter == ':' || letter == '='; }, '_');
   if (c.protocol == Protocol::kDirect) name += std::string("_") + name_of(c.access);
   return name + "_p" + std::to_string(c.ranks) + "_" + name_of(c.protocol) + "_w" +
-         std::to_string(c.replicas) + "_s" + std::to_string(c.slots);
+         std::to_string(c.replicas) + "_s" + std::to_string(c.slots) +
+         (c.order_seed == 0 ? "" : "_order" + std::to_string(c.order_seed));
+}
+
+// Random orders of ranks.
+void add_orders(std::vector<Case>& cases) {
+  for (std::int32_t ranks = 1; ranks <= 9; ++ranks) {
+    const auto seed = 100 + static_cast<std::uint32_t>(ranks);
+    for (const Algorithm* algorithm : all_algorithms()) {
+      cases.push_back({algorithm, ranks, Protocol::kFlagged, 1, 2, PeerAccess::kMapped, seed});
+      cases.push_back({algorithm, ranks, Protocol::kSlots, 2, 2, PeerAccess::kMapped, seed, 2});
+    }
+    for (const Algorithm* algorithm : direct_algorithms())
+      cases.push_back({algorithm, ranks, Protocol::kDirect, 1, 2, PeerAccess::kAttach, seed});
+  }
+}
+
+RankOrder random_order(std::int32_t ranks, std::uint32_t seed) {
+  std::vector<Rank> rank_at(static_cast<std::size_t>(ranks));
+  std::iota(rank_at.begin(), rank_at.end(), 0);
+  std::mt19937 random(seed);
+  if (seed != 0) std::ranges::shuffle(rank_at, random);
+  return *RankOrder::make(std::move(rank_at));
 }
 
 std::vector<Case> all_cases() {
@@ -48,6 +72,7 @@ std::vector<Case> all_cases() {
       for (const PeerAccess access : {PeerAccess::kMapped, PeerAccess::kAttach})
         for (const std::uint32_t replicas : {1u, 2u})
           cases.push_back({algorithm, ranks, Protocol::kDirect, replicas, 2, access});
+  add_orders(cases);
   return cases;
 }
 
@@ -56,13 +81,16 @@ class ExecutorTest : public testing::TestWithParam<Case> {
   void SetUp() override {
     const Case& c = GetParam();
     fabric_ = std::make_unique<LocalFabric>(c.ranks, kArenaBytes, c.access);
+    for (std::uint32_t j = 0; j < c.orders; ++j)
+      orders_.push_back(random_order(c.ranks, c.order_seed + 1000 * j));
     for (Rank r = 0; r < c.ranks; ++r) {
       auto plan = compile_plan(*c.algorithm, {.ranks = c.ranks},
                                {.protocol = c.protocol,
                                 .replicas = c.replicas,
                                 .slots = c.slots,
                                 .slot_bytes = 1024,
-                                .arena_bytes = kArenaBytes},
+                                .arena_bytes = kArenaBytes,
+                                .orders = &orders_},
                                r);
       ASSERT_TRUE(plan) << plan.error().message;
       plans_.push_back(*std::move(plan));
@@ -112,6 +140,7 @@ class ExecutorTest : public testing::TestWithParam<Case> {
 
   std::mt19937 random_{20'261'120};
   std::unique_ptr<LocalFabric> fabric_;
+  std::vector<RankOrder> orders_;
   std::vector<Plan> plans_;
   std::vector<std::unique_ptr<HostExecutor>> executors_;
 };
@@ -142,7 +171,10 @@ TEST_P(ExecutorTest, SendsWhatTheScheduleSays) {
   run(2, count, false);
   for (std::size_t r = 0; r < executors_.size(); ++r) {
     std::uint64_t chunks = 0, remote_chunks = 0;
-    for (const Lane& lane : schedule->ranks[r].lanes)
+    // Which slices are which replica's: with several orders a rank's share is not one place's.
+    if (orders_.size() > 1) continue;
+    const auto place = static_cast<std::size_t>(orders_.front().place_of(static_cast<Rank>(r)));
+    for (const Lane& lane : schedule->ranks[place].lanes)
       for (const Step& step : lane.steps) {
         for (const Operand& operand : step.destinations)
           if (operand.kind == OperandKind::kSend) chunks += operand.span.count();

@@ -19,9 +19,10 @@ namespace tutti::test {
 class LocalFabric {
  public:
   LocalFabric(std::int32_t ranks, std::uint64_t arena_bytes,
-              PeerAccess access = PeerAccess::kMapped)
+              PeerAccess access = PeerAccess::kMapped, std::size_t cells_per_pair = kCellsPerPair)
       : ranks_(ranks),
         access_(access),
+        cells_per_pair_(cells_per_pair),
         pairs_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {
     for (std::int32_t r = 0; r < ranks; ++r) {
       arenas_.push_back(std::make_unique<Line[]>(arena_bytes / sizeof(Line) + 1));
@@ -32,13 +33,13 @@ class LocalFabric {
 
   Connection open(const ConnectionSpec& spec, bool sender) {
     auto& pair = pairs_[static_cast<std::size_t>(spec.source * ranks_ + spec.destination)];
-    if (!pair) pair = std::make_unique<Pair>();
+    if (!pair) pair = std::make_unique<Pair>(cells_per_pair_);
     Connection connection;
     connection.protocol = spec.protocol;
     connection.slots = spec.slots;
     connection.cells_per_slot = spec.cells_per_slot;
     connection.slot_bytes = spec.slot_bytes;
-    connection.cells = pair->cells + spec.first_cell;
+    connection.cells = &pair->cells[spec.first_cell];
     connection.arena =
         reinterpret_cast<std::byte*>(arenas_[static_cast<std::size_t>(spec.destination)].get()) +
         spec.arena_offset_bytes;
@@ -74,11 +75,13 @@ class LocalFabric {
     std::byte bytes[64];
   };
   struct Pair {
+    explicit Pair(std::size_t count) : cells(count) {}
     ConnectionWords words[kMaxConnectionsPerPair] = {};
-    Cell cells[kCellsPerPair] = {};
+    std::vector<Cell> cells;
   };
   std::int32_t ranks_;
   PeerAccess access_;
+  std::size_t cells_per_pair_;
   std::vector<std::unique_ptr<Pair>> pairs_;
   std::vector<std::unique_ptr<Line[]>> arenas_;
   std::vector<std::unique_ptr<CallRecord>> shared_;

@@ -5,9 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
+
+#include "schedule/passes.hpp"
+#include "schedule/verifier.hpp"
 
 namespace tutti::test {
 namespace {
@@ -135,6 +140,125 @@ TEST(Plan, SmallSchedulesAreProvedWhenCompiled) {
   const Plan plan = *compile_plan(**find_algorithm("ring"), {.ranks = 4},
                                   {.slot_bytes = 4096, .arena_bytes = 1 << 20}, 1);
   EXPECT_EQ(plan.seal, Seal::kVerified);
+}
+
+// What a rank's plan does, operand for operand.
+void expect_runs(const Plan& plan, const RankProgram& program) {
+  std::vector<std::tuple<OperandKind, Rank, Span>> want, got;
+  for (const Lane& lane : program.lanes)
+    for (const Step& step : lane.steps)
+      for (const auto* operands : {&step.destinations, &step.sources})
+        for (const Operand& operand : *operands)
+          want.emplace_back(operand.kind, operand.peer, operand.span);
+  for (const PlanOperand& operand : plan.operands)
+    got.emplace_back(operand.kind, operand.peer, operand.span);
+  EXPECT_EQ(got, want) << plan.algorithm->name << " rank " << plan.rank;
+}
+
+// The same of all ranks, whose ends of every connection agree.
+void expect_all_run(const std::vector<Plan>& plans, const Schedule& schedule) {
+  std::multiset<decltype(key({}))> sent, received;
+  for (const Plan& plan : plans) {
+    expect_runs(plan, schedule.ranks[static_cast<std::size_t>(plan.rank)]);
+    for (const auto& spec : plan.sends) sent.insert(key(spec));
+    for (const auto& spec : plan.recvs) received.insert(key(spec));
+  }
+  EXPECT_EQ(sent, received);
+}
+
+// The schedule that ranks in another order run is one that the verifier accepts, and its figures
+// are those of the order by number.
+TEST(Plan, WhatRunsInAnotherOrderIsProved) {
+  constexpr std::uint32_t kSeed = 20261122;
+  std::mt19937 random(kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  std::vector<const Algorithm*> algorithms(all_algorithms().begin(), all_algorithms().end());
+  algorithms.insert(algorithms.end(), direct_algorithms().begin(), direct_algorithms().end());
+  for (const Algorithm* algorithm : algorithms)
+    for (std::int32_t ranks = 1; ranks <= 9; ++ranks) {
+      std::vector<Rank> rank_at(static_cast<std::size_t>(ranks));
+      std::iota(rank_at.begin(), rank_at.end(), 0);
+      std::ranges::shuffle(rank_at, random);
+      const std::vector<RankOrder> orders{*RankOrder::make(rank_at)};
+      const RankOrder& order = orders.front();
+      const Schedule plain = replicate(*build_schedule(*algorithm, {.ranks = ranks}), 2);
+      const Schedule running = reorder(plain, order);
+      const Result<Proof> before = verify(plain), after = verify(running);
+      ASSERT_TRUE(after) << algorithm->name << " " << ranks << ": " << after.error().message;
+      EXPECT_EQ(after->minimal_slots, before->minimal_slots);
+      EXPECT_EQ(after->depth, before->depth);
+      EXPECT_EQ(after->messages, before->messages);
+      EXPECT_EQ(after->max_sent_chunks, before->max_sent_chunks);
+      const bool direct =
+          std::ranges::find(direct_algorithms(), algorithm) != direct_algorithms().end();
+      const PlanOptions options{.protocol = direct ? Protocol::kDirect : Protocol::kSlots,
+                                .replicas = 2,
+                                .slot_bytes = 4096,
+                                .arena_bytes = 1 << 20,
+                                .orders = &orders};
+      const auto plans = plans_of(*algorithm, ranks, options);
+      expect_all_run(plans, running);
+    }
+}
+
+// The same where each replica's ranks stand in an order of its own, as for a ring a rail.
+TEST(Plan, WhatRunsInAnOrderAReplicaIsProved) {
+  constexpr std::uint32_t kSeed = 20261123;
+  std::mt19937 random(kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  for (const Algorithm* algorithm : all_algorithms())
+    for (std::int32_t ranks = 2; ranks <= 9; ++ranks) {
+      std::vector<Rank> rank_at(static_cast<std::size_t>(ranks));
+      std::iota(rank_at.begin(), rank_at.end(), 0);
+      std::vector<RankOrder> orders;
+      for (int i = 0; i < 2; ++i) {
+        std::ranges::shuffle(rank_at, random);
+        orders.push_back(*RankOrder::make(rank_at));
+      }
+      // Three replicas of two orders, in turn.
+      const Schedule plain = *build_schedule(*algorithm, {.ranks = ranks});
+      Schedule running{replicate_shape(plain.shape, 3), {}};
+      for (Rank rank = 0; rank < ranks; ++rank) {
+        std::vector<RankProgram> programs;
+        for (const std::size_t i : {0, 1, 0}) {
+          const auto place = static_cast<std::size_t>(orders[i].place_of(rank));
+          programs.push_back(reorder_program(plain.ranks[place], orders[i]));
+        }
+        running.ranks.push_back(replicate_programs(plain.shape, programs));
+      }
+      const Result<Proof> proof = verify(running);
+      ASSERT_TRUE(proof) << algorithm->name << " " << ranks << ": " << proof.error().message;
+      const auto plans =
+          plans_of(*algorithm, ranks,
+                   {.replicas = 3, .slot_bytes = 4096, .arena_bytes = 1 << 20, .orders = &orders});
+      expect_all_run(plans, running);
+    }
+}
+
+TEST(Plan, AnOrderIsPartOfItsName) {
+  const Algorithm& ring = **find_algorithm("ring");
+  const std::vector<RankOrder> order{*RankOrder::make({0, 2, 1, 3})},
+      by_number{*RankOrder::make({0, 1, 2, 3})};
+  PlanOptions options{.slot_bytes = 4096, .arena_bytes = 1 << 20};
+  const std::uint64_t plain = plan_id(ring, {.ranks = 4}, options);
+  options.orders = &by_number;
+  EXPECT_EQ(plan_id(ring, {.ranks = 4}, options), plain);
+  options.orders = &order;
+  EXPECT_NE(plan_id(ring, {.ranks = 4}, options), plain);
+  const Plan plan = *compile_plan(ring, {.ranks = 4}, options, 0);
+  EXPECT_NE(plan.carve, compile_plan(ring, {.ranks = 4}, {}, 0)->carve);
+  ASSERT_EQ(plan.sends.size(), 1u);
+  EXPECT_EQ(plan.sends.front().destination, 2);
+}
+
+TEST(Plan, ChunksThatBelongToRanksStayInTheOrderOfNumbers) {
+  const std::vector<RankOrder> order{*RankOrder::make({0, 2, 1, 3})};
+  const auto plan =
+      compile_plan(**find_algorithm("ring"), {.collective = Collective::kReduceScatter, .ranks = 4},
+                   {.slot_bytes = 4096, .arena_bytes = 1 << 20, .orders = &order}, 0);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, Code::kNotSupported);
+  EXPECT_THAT(plan.error().message, HasSubstr("chunks that belong to ranks"));
 }
 
 }  // namespace

@@ -41,8 +41,11 @@ LAYERS = {
     "src/zero": [PUBLIC],
     "perf": [PUBLIC, *BELOW_MODEL, "src/model"],
     "tools": [PUBLIC, *BELOW_MODEL, "src/model"],
-    # It reports which vector instructions the kernels chose.
-    "tools/tutti-info": [PUBLIC, *BELOW_MODEL, "src/model", "src/kernels", "tools"],
+    # It reports which vector instructions the kernels chose, and reads the boards of running ranks.
+    "tools/tutti-info": [PUBLIC, *BELOW_MODEL, "src/model", "src/kernels", "src/runtime", "tools"],
+    "tools/tutti-validate": [PUBLIC, *BELOW_MODEL, "src/model", "perf", "tools"],
+    # It prices plans as the library does when it chooses.
+    "tools/tutti-tune": [PUBLIC, *BELOW_MODEL, "src/model", "src/runtime", "perf", "tools"],
     # Microbenchmarks may also include the part that they measure.
     "perf/bench_": [PUBLIC, *BELOW_MODEL, "src/model", "transports", "src/kernels", "src/runtime",
                     "perf"],

@@ -8,33 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cassert>
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <ostream>
-#include <streambuf>
 #include <string>
 
+#include "relacy_harness.hpp"
 #include "transports/connection_ops.hpp"
-
-// relacy takes over common words as macros: everything else is included before it, and the words
-// are given back after it.
-#include <relacy/relacy.hpp>
-#undef assert
-#undef calloc
-#undef delete
-#undef errno
-#undef free
-#undef malloc
-#undef memory_order_acq_rel
-#undef memory_order_acquire
-#undef memory_order_consume
-#undef memory_order_relaxed
-#undef memory_order_release
-#undef memory_order_seq_cst
-#undef new
-#undef realloc
 
 namespace tutti::interleaving {
 
@@ -88,18 +66,6 @@ class Word {
   }
 
  private:
-  static rl::memory_order translate(std::memory_order order) {
-    switch (order) {
-      case std::memory_order_relaxed:
-        return rl::mo_relaxed;
-      case std::memory_order_acquire:
-        return rl::mo_acquire;
-      case std::memory_order_release:
-        return rl::mo_release;
-      default:
-        return rl::mo_seq_cst;
-    }
-  }
   rl::atomic<std::uint64_t> word_;
 };
 
@@ -275,41 +241,9 @@ class Protocols : public rl::test_suite<Protocols, 2> {
   std::array<ConnectionState, 2> states_[2];  // of the sender, of the receiver
 };
 
-// relacy replaces operator new while it runs, so what it prints goes into a buffer that never
-// grows; the rest of a long report is dropped.
-class FixedBuffer : public std::streambuf {
- public:
-  FixedBuffer() { setp(text_.data(), text_.data() + text_.size()); }
-  [[nodiscard]] std::string text() const { return {pbase(), pptr()}; }
-
- private:
-  std::array<char, 1 << 16> text_;
-};
-
-struct Outcome {
-  bool passed = false;
-  std::uint64_t interleavings = 0;
-  std::string report;
-};
-
 Outcome explore(const Conditions& what, rl::scheduler_type_e search, std::uint64_t interleavings) {
   conditions = what;
-  FixedBuffer report_text, progress_text;
-  std::ostream report(&report_text), progress(&progress_text);
-  rl::test_params params;
-  params.search_type = search;
-  params.iteration_count = interleavings;
-  params.context_bound = 2;
-  params.execution_depth_limit = 4000;
-  params.output_stream = &report;
-  params.progress_stream = &progress;
-  params.progress_output_period = 3600;
-  Outcome outcome;
-  outcome.passed = rl::simulate<Protocols>(params);
-  outcome.interleavings = params.stop_iteration;
-  outcome.report = rl::test_result_str(params.test_result);
-  outcome.report.append("\n").append(report_text.text());
-  return outcome;
+  return simulate<Protocols>(search, interleavings);
 }
 
 constexpr std::uint64_t kRandomInterleavings = 100'000;

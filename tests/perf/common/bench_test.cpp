@@ -45,6 +45,7 @@ class FirstMeasurement : public Reporter {
     if (!wrong) wrong = measurement.wrong.value_or(-1);
   }
   void row_finished(const Row&) override {}
+  void explained(const std::string&) override {}
   void skipped(const std::string&) override {}
 
   std::optional<std::int64_t> wrong;

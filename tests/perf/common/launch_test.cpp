@@ -46,6 +46,22 @@ TEST(Launch, OneProcessRunsInTheCaller) {
             7);
 }
 
+TEST(Launch, ALaunchedProcessRunsInTheCallerAndMakesItsId) {
+  const pid_t self = ::getpid();
+  LaunchOptions options = options_of(3);
+  options.launched_process = 1;
+  EXPECT_EQ(launch(options,
+                   [&](Job& job) {
+                     EXPECT_EQ(::getpid(), self);
+                     EXPECT_EQ(job.process(), 1);
+                     EXPECT_EQ(job.processes(), 3);
+                     EXPECT_EQ(job.pids(), (std::vector<pid_t>{0, self, 0}));
+                     const tuttiUniqueId id = job.share(example_id);
+                     return std::memcmp(&id, example_id().internal, sizeof(id)) == 0 ? 7 : 1;
+                   }),
+            7);
+}
+
 TEST(Launch, EveryProcessGetsTheIdAndAllPids) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch(options_of(5),

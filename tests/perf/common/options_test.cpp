@@ -1,6 +1,7 @@
 #include "common/options.hpp"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -33,6 +34,25 @@ TEST(Options, DefaultsAreThoseOfNcclTests) {
   EXPECT_EQ(o.ops, std::vector{Op::kSum});
   EXPECT_EQ(o.types, std::vector{tuttiFloat32});
   EXPECT_TRUE(o.notes.empty());
+}
+
+TEST(Options, ALaunchersProcessesTakeThePlaceOfProcs) {
+  const LaunchedProcesses four{"srun", 4};
+  const Options launched = *parse_options("tool", {"-t", "2", "-r", "7"}, four).options;
+  EXPECT_TRUE(launched.launched);
+  EXPECT_EQ(launched.processes, 4);
+  EXPECT_EQ(launched.ranks(), 8);
+  for (const char* count : {"1", "2"}) {
+    const ParseOutcome both = parse_options("tool", {"--procs", count}, four);
+    EXPECT_FALSE(both.options);
+    EXPECT_EQ(both.status, 2);
+    EXPECT_THAT(both.text, testing::StartsWith("tool: --procs: srun has started 4 processes"));
+  }
+  EXPECT_THAT(parse_options("tool", {}, {"srun", 2000}).text,
+              testing::HasSubstr("processes of the launcher: 2000 is not in 1..1024"));
+  const Options alone = *parse_options("tool", {"--procs", "3"}, {"srun", 1}).options;
+  EXPECT_FALSE(alone.launched);
+  EXPECT_EQ(alone.processes, 3);
 }
 
 TEST(Options, ShortAndLongNamesMeanTheSame) {
@@ -89,21 +109,24 @@ TEST(Options, AllMeansEveryTypeAndOperation) {
 }
 
 TEST(Options, FlagsThatNeedADeviceAreNoted) {
-  const ParseOutcome outcome = parse("-y 1 -G 4 -R 2 -x 1 -D 3 -V 8");
+  const ParseOutcome outcome = parse("-y 1 -G 4 -R 1 -x 1 -D 3 -V 8");
   ASSERT_TRUE(outcome.options) << outcome.text;
   ASSERT_EQ(outcome.options->notes.size(), 6u);
   for (const std::string& note : outcome.options->notes)
     EXPECT_NE(note.find(" has no effect: "), std::string::npos);
+  EXPECT_FALSE(outcome.options->windows);
+  EXPECT_TRUE(parse("-R 2").options->windows);
+  EXPECT_TRUE(parse("-R 2").options->notes.empty());
 }
 
 TEST(Options, WrongUsageIsSaidInOneLine) {
-  for (const char* line : {"-b 2M -e 1M",  "-b x",           "-e 1T",
-                           "-o xor",       "-d float128",    "-t 0",
-                           "-g -1",        "--procs 0",      "--procs 64 -t 64 -g 64",
-                           "-n 0",         "-z 4",           "-a 7",
-                           "-r 1",         "-K 20",          "-J out.csv",
-                           "--frobnicate", "-i 0 -b 1 -e 2", "-n many",
-                           "-r some",      "stray"}) {
+  for (const char* line : {"-b 2M -e 1M", "-b x",         "-e 1T",
+                           "-o xor",      "-d float128",  "-t 0",
+                           "-g -1",       "--procs 0",    "--procs 64 -t 64 -g 64",
+                           "-n 0",        "-z 4",         "-R 3",
+                           "-a 7",        "-r 1",         "-K 20",
+                           "-J out.csv",  "--frobnicate", "-i 0 -b 1 -e 2",
+                           "-n many",     "-r some",      "stray"}) {
     const ParseOutcome outcome = parse(line);
     EXPECT_FALSE(outcome.options) << line;
     EXPECT_NE(outcome.status, 0) << line;

@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "base/shared_file.hpp"
 #include "runtime/control/board_memory.hpp"
 #include "tests/runtime/control/job.hpp"
 
@@ -182,17 +183,17 @@ TEST(Board, MemoryThatLiesHurtsNobody) {
       EXPECT_LT(poison->reporter, kRanks);
       EXPECT_FALSE(poison->mine.to_string().empty());
       EXPECT_GE(static_cast<int>(poison->kind), 1);
-      EXPECT_LE(poison->kind, Poison::Kind::kNoWay);
+      EXPECT_LE(poison->kind, Poison::Kind::kStopped);
       EXPECT_STRNE(describe(poison->code), "unknown result code");
     }
   }
 }
 
 TEST(Board, TheSegmentCannotBeShrunkAndHasNoName) {
-  for (const auto kind : {control::SegmentKind::kMemfd, control::SegmentKind::kTmpFile,
-                          control::SegmentKind::kShmOpen}) {
+  for (const auto kind :
+       {SharedFileKind::kMemfd, SharedFileKind::kTmpFile, SharedFileKind::kShmOpen}) {
     constexpr std::size_t kBytes = control::board_bytes(2);
-    const auto segment = control::make_segment(kBytes, kind);
+    const auto segment = make_shared_file("test", kBytes, kind);
     if (!segment) {
       std::printf("kind %d: %s\n", static_cast<int>(kind), segment.error().message.c_str());
       continue;
@@ -201,7 +202,7 @@ TEST(Board, TheSegmentCannotBeShrunkAndHasNoName) {
     ASSERT_EQ(::fstat(segment->get(), &info), 0);
     EXPECT_EQ(static_cast<std::size_t>(info.st_size), kBytes);
     EXPECT_EQ(info.st_nlink, 0u);
-    if (kind == control::SegmentKind::kMemfd) {
+    if (kind == SharedFileKind::kMemfd) {
       EXPECT_NE(::ftruncate(segment->get(), 4096), 0);
       EXPECT_NE(::fcntl(segment->get(), F_ADD_SEALS, F_SEAL_WRITE), 0);  // no more seals
     } else {
@@ -212,7 +213,7 @@ TEST(Board, TheSegmentCannotBeShrunkAndHasNoName) {
     const auto mapped = control::BoardMemory::map(segment->get(), 2);
     EXPECT_TRUE(mapped) << mapped.error().message;
   }
-  EXPECT_TRUE(control::make_segment(8192));
+  EXPECT_TRUE(make_shared_file("test", 8192));
 }
 
 TEST(Board, OnlyItsSegmentIsMapped) {
@@ -233,9 +234,9 @@ TEST(Board, OnlyItsSegmentIsMapped) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const UniqueFd read_end(ends[0]), write_end(ends[1]);
-  EXPECT_THAT(refusal(read_end.get()), ::testing::HasSubstr("no segment"));
+  EXPECT_THAT(refusal(read_end.get()), ::testing::HasSubstr("no shared file"));
   const UniqueFd named(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-  EXPECT_THAT(refusal(named.get()), ::testing::HasSubstr("no segment"));
+  EXPECT_THAT(refusal(named.get()), ::testing::HasSubstr("no shared file"));
   EXPECT_THAT(refusal(-1), ::testing::HasSubstr("cannot look at"));
 }
 

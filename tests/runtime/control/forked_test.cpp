@@ -134,15 +134,14 @@ TEST(Forked, ARankThatDiesBeforeTheJobHasMetEndsItForAll) {
     if (self.rank == 1) {
       const auto content = control::decode_id(id);
       ASSERT_TRUE(content);
-      const auto root = control::open_connection(
-          content->address, content->key,
+      auto root = control::open_connection(
+          content->local, content->key,
           {.rank = 1, .peer = control::kRootRank, .ranks = self.ranks}, -1, patience());
       ASSERT_TRUE(root) << root.error().message;
       control::CheckIn check_in;
       check_in.left_ns = kPatienceMs * 1'000'000;
       check_in.member.info = {.rank = 1, .pid = ::getpid(), .host = "somewhere"};
-      ASSERT_TRUE(
-          control::send_within(root->get(), control::encode_check_in(check_in), -1, patience()));
+      ASSERT_TRUE(control::send_within(*root, control::encode_check_in(check_in), -1, patience()));
       ::raise(SIGKILL);
     }
     if (self.rank == 2) return;  // never comes, so the job cannot have met

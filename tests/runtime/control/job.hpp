@@ -3,13 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "runtime/control/control_plane.hpp"
+#include "base/host.hpp"
+#include "runtime/control/plane.hpp"
+#include "runtime/control/tcp_socket.hpp"
+#include "runtime/control/unique_id.hpp"
 #include "tests/runtime/fork_harness.hpp"
 
 namespace tutti::testing {
@@ -21,7 +28,7 @@ inline Deadline patience() { return Deadline::in_ms(kPatienceMs); }
 using JoinResult = Result<std::unique_ptr<ControlPlane>>;
 
 inline UniqueId must_create_id() {
-  Result<UniqueId> id = create_unique_id();
+  Result<UniqueId> id = create_unique_id({.interfaces = "lo"});
   EXPECT_TRUE(id) << (id ? "" : id.error().message);
   return id.value_or(UniqueId{});
 }
@@ -56,6 +63,55 @@ inline std::vector<std::unique_ptr<ControlPlane>> join_threads(int ranks) {
     planes[static_cast<std::size_t>(rank)] = *std::move(plane);
   });
   return planes;
+}
+
+inline const std::vector<std::byte>& agreed_secret() {
+  static const std::vector<std::byte> secret(32, std::byte{'s'});
+  return secret;
+}
+
+// A port that nobody has at the moment, below those that the kernel gives away by itself.
+inline std::uint16_t free_port(const std::string& ip) {
+  int first = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first;
+  std::random_device random;
+  for (int tries = 0; tries < 1000; ++tries) {
+    const auto port = static_cast<std::uint16_t>(
+        std::uniform_int_distribution<int>(1024, std::max(first, 1025) - 1)(random));
+    if (control::listen_tcp(*control::parse_ip(ip, port))) return port;
+  }
+  ADD_FAILURE() << "no port is free at " << ip;
+  return 1;
+}
+
+// An id of an agreed place with its root, at a port that was free.
+inline UniqueId must_serve(const std::string& host, const std::string& job,
+                           const std::string& ip = "") {
+  for (const Deadline deadline = patience(); !deadline.passed();) {
+    const auto id = unique_id_at(host, free_port(ip.empty() ? host : ip), agreed_secret(), job);
+    EXPECT_TRUE(id) << (id ? "" : id.error().message);
+    if (!id || serve_root(*id, {.interfaces = "lo"})) return id.value_or(UniqueId{});
+  }
+  ADD_FAILURE() << "no port is free on " << host;
+  return {};
+}
+
+// Joins as a rank of another host does that has the same loopback: Unix sockets reach only ranks of
+// equal `host`.
+inline JoinResult join_from(std::uint64_t host, const UniqueId& id, Rank rank, std::int32_t ranks,
+                            Deadline deadline = patience()) {
+  const auto content = control::decode_id(id);
+  if (!content) return tl::unexpected(content.error());
+  auto plane = control::start_and_meet(
+      *content,
+      {.key = content->key,
+       .rank = rank,
+       .ranks = ranks,
+       .watch_mode = has_pidfd() ? control::WatchMode::kPidfd : control::WatchMode::kPoll,
+       .locality = 1 + host},
+      {.deadline = deadline});
+  if (!plane) return tl::unexpected(plane.error());
+  return *std::move(plane);
 }
 
 // Runs body(plane) in forked processes that have joined.

@@ -4,21 +4,19 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 
 #include "runtime/control/root.hpp"
 #include "runtime/control/unique_id.hpp"
 #include "tests/runtime/control/job.hpp"
+#include "tests/runtime/resources.hpp"
 
 namespace tutti {
 namespace {
 
-using namespace tutti::testing;
+using test::entries;
+using test::living_threads;
 
-std::size_t entries_of(const char* folder) {
-  const std::filesystem::directory_iterator begin(folder);
-  return static_cast<std::size_t>(std::distance(begin, std::filesystem::directory_iterator()));
-}
+using namespace tutti::testing;
 
 std::vector<std::byte> blob_of(Rank rank, std::size_t bytes) {
   std::vector<std::byte> blob(bytes);
@@ -297,8 +295,8 @@ TEST(Join, AnIdWhoseJobHasMetIsRefusedAtOnce) {
 
 TEST(Join, NothingIsLeftAfterClose) {
   std::thread([] {}).join();  // with the first thread a sanitizer starts one of its own
-  const std::size_t fds = entries_of("/proc/self/fd");
-  const std::size_t threads = entries_of("/proc/self/task");
+  const std::size_t fds = entries("/proc/self/fd");
+  const std::size_t threads = living_threads();
   {
     const auto planes = join_threads(8);
     run_threads(8, [&](Rank rank) {
@@ -308,19 +306,19 @@ TEST(Join, NothingIsLeftAfterClose) {
     for (const auto& plane : planes) plane->close();  // idempotent
   }
   ASSERT_TRUE(control::wait_for_roots(patience()));
-  EXPECT_EQ(entries_of("/proc/self/fd"), fds);
-  EXPECT_EQ(entries_of("/proc/self/task"), threads);
+  EXPECT_EQ(entries("/proc/self/fd"), fds);
+  EXPECT_EQ(living_threads(), threads);
 }
 
 TEST(Join, OneRankUsesNoSocketAndNoThread) {
   const UniqueId id = must_create_id();
-  const std::size_t fds = entries_of("/proc/self/fd");
-  const std::size_t threads = entries_of("/proc/self/task");
+  const std::size_t fds = entries("/proc/self/fd");
+  const std::size_t threads = living_threads();
   const JoinResult plane = ControlPlane::join(id, 0, 1, {.deadline = patience()});
   ASSERT_TRUE(plane);
   ASSERT_TRUE(control::wait_for_roots(patience()));
-  EXPECT_LT(entries_of("/proc/self/fd"), fds);  // the root's are gone
-  EXPECT_LT(entries_of("/proc/self/task"), threads);
+  EXPECT_LT(entries("/proc/self/fd"), fds);  // the root's are gone
+  EXPECT_LT(living_threads(), threads);
   (*plane)->serve(RequestKind::kEcho, [](const Request& request) -> Result<HandlerReply> {
     return HandlerReply{.payload = {request.payload.begin(), request.payload.end()}};
   });

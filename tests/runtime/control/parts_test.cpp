@@ -20,18 +20,70 @@ using namespace tutti::testing;
 using Bytes = std::vector<std::byte>;
 
 TEST(UniqueId, KeepsItsContentAndItsSecretsDiffer) {
-  const IdContent content{.key = make_session_key(), .address = "unix:@tutti-0123"};
-  const auto id = encode_id(content);
-  ASSERT_TRUE(id);
-  const auto decoded = decode_id(*id);
-  ASSERT_TRUE(decoded);
-  EXPECT_EQ(decoded->address, content.address);
-  EXPECT_EQ(decoded->key.session, content.key.session);
-  EXPECT_EQ(decoded->key.secret, content.key.secret);
+  const SessionKey key = make_session_key();
+  const std::string local = "unix:@" + std::string(kMaxIdLocalBytes - 1, 'n');
+  const std::string name(kMaxIdNameBytes, 'h');
+  const std::vector<IdContent> contents = {
+      {.key = key, .local = local, .locality = 77},
+      {.key = key, .local = local, .locality = 77, .tcp = "tcp:10.1.2.3:65535"},
+      {.key = key, .local = local, .locality = 77, .tcp = "tcp:[fd00:1:2:3:4:5:6:7]:1"},
+      {.key = key, .tcp = "tcp:[::1]:29500"},
+      {.key = key, .tcp = "tcp:" + name + ":29500"},
+  };
+  for (const IdContent& content : contents) {
+    SCOPED_TRACE(content.tcp);
+    const auto id = encode_id(content);
+    ASSERT_TRUE(id) << id.error().message;
+    const auto decoded = decode_id(*id);
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    EXPECT_EQ(decoded->local, content.local);
+    EXPECT_EQ(decoded->locality, content.locality);
+    EXPECT_EQ(decoded->tcp, content.tcp);
+    EXPECT_EQ(decoded->agreed(), content.local.empty());
+    EXPECT_EQ(decoded->key.session, key.session);
+    EXPECT_EQ(decoded->key.secret, key.secret);
+  }
   const SessionKey other = make_session_key();
-  EXPECT_NE(other.session, content.key.session);
-  EXPECT_NE(other.secret, content.key.secret);
-  EXPECT_FALSE(encode_id({.key = other, .address = std::string(kMaxIdAddressBytes + 1, 'x')}));
+  EXPECT_NE(other.session, key.session);
+  EXPECT_NE(other.secret, key.secret);
+  EXPECT_FALSE(encode_id({.key = other, .local = local + "x"}));
+  EXPECT_FALSE(encode_id({.key = other, .tcp = "tcp:" + name + "h:29500"}));
+}
+
+TEST(UniqueId, IsTheSameWhereverItIsAgreedOn) {
+  const Bytes secret = bytes_of("0123456789abcdef0123456789abcdef");
+  const auto made = [&](std::string_view host, std::uint16_t port, const Bytes& with,
+                        std::string_view job) {
+    const auto id = unique_id_at(host, port, with, job);
+    EXPECT_TRUE(id) << (id ? "" : id.error().message);
+    return id.value_or(UniqueId{}).bytes;
+  };
+  const auto id = made("Node7.cluster", 29500, secret, "job 12");
+  EXPECT_EQ(id, made("node7.cluster", 29500, secret, "job 12"));
+  Bytes other = secret;
+  other.back() ^= std::byte{1};
+  for (const auto& different : {made("node8.cluster", 29500, secret, "job 12"),
+                                made("node7.cluster", 29501, secret, "job 12"),
+                                made("node7.cluster", 29500, other, "job 12"),
+                                made("node7.cluster", 29500, secret, "job 1")}) {
+    EXPECT_NE(id, different);
+    EXPECT_NE(decode_id({id})->key.secret, decode_id({different})->key.secret);
+  }
+  EXPECT_EQ(made("[::1]", 7, secret, ""), made("::1", 7, secret, ""));
+  EXPECT_EQ(decode_id({made("::1", 7, secret, "")})->tcp, "tcp:[::1]:7");
+  // A rank with another secret is of the same job, so that it can be told what is wrong.
+  EXPECT_EQ(decode_id({id})->key.session,
+            decode_id({made("node7.cluster", 29500, other, "job 12")})->key.session);
+  for (const auto& [host, port] : {std::pair<std::string, std::uint16_t>{"", 1},
+                                   {"node7", 0},
+                                   {"node 7", 1},
+                                   {"fe80::1%eth0", 1},
+                                   {std::string(kMaxIdNameBytes + 1, 'h'), 1}}) {
+    const auto bad = unique_id_at(host, port, secret, "");
+    ASSERT_FALSE(bad) << host;
+    EXPECT_EQ(bad.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_FALSE(unique_id_at("node7", 1, std::span(secret).first(kLeastSecretBytes - 1), ""));
 }
 
 TEST(Messages, RandomBytesAreNeverTakenForMembersOfRangeOutside) {
@@ -78,6 +130,8 @@ TEST(Messages, AMemberTravelsInAFixedSize) {
   member.address = "unix:@x";
   member.start_ticks = 8;
   member.pid_namespace = 9;
+  member.tcp = "tcp:[1111:2222:3333:4444:5555:6666:7777:8888]:65535";
+  member.locality = 12;
   const Bytes bytes = encode_member(member);
   EXPECT_EQ(bytes.size(), kMemberBytes);
   const auto decoded = decode_member(bytes, 3);
@@ -87,6 +141,8 @@ TEST(Messages, AMemberTravelsInAFixedSize) {
   EXPECT_EQ(decoded->address, "unix:@x");
   EXPECT_EQ(decoded->start_ticks, 8u);
   EXPECT_EQ(decoded->pid_namespace, 9u);
+  EXPECT_EQ(decoded->tcp, member.tcp);
+  EXPECT_EQ(decoded->locality, 12u);
   EXPECT_FALSE(decode_member(bytes, 2));
   EXPECT_FALSE(decode_member(std::span(bytes).first(bytes.size() - 1), 3));
 }
@@ -97,7 +153,7 @@ TEST(Sockets, ThePathFallbackIsPrivateWorksAndLeavesNothing) {
     auto listener = listen_local(ListenKind::kPath);
     ASSERT_TRUE(listener) << listener.error().message;
     const std::string address = listener->address();
-    EXPECT_LE(address.size(), kMaxIdAddressBytes);
+    EXPECT_LE(address.size(), std::string("unix:").size() + kMaxIdLocalBytes);
     const std::filesystem::path path = address.substr(std::string("unix:").size());
     folder = path.parent_path();
     struct stat info {};
@@ -105,37 +161,56 @@ TEST(Sockets, ThePathFallbackIsPrivateWorksAndLeavesNothing) {
     EXPECT_EQ(info.st_mode & 0777, 0700u);
     ASSERT_EQ(::stat(path.c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600u);
-    const auto socket = connect_to(address, patience());
+    const auto socket = connect_to(address, -1, patience());
     ASSERT_TRUE(socket) << socket.error().message;
-    EXPECT_TRUE(accept_from(listener->fd()));
+    EXPECT_TRUE(accept_from(*listener));
   }
   EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 TEST(Sockets, AJobMeetsOverPathsToo) {
-  const auto id = start_root(Log(), ListenKind::kPath);
+  const auto id = start_root(Log(), "lo", ListenKind::kPath);
   ASSERT_TRUE(id) << id.error().message;
   run_threads(3, [&](Rank rank) {
     const JoinResult plane = ControlPlane::join(*id, rank, 3, {.deadline = patience()});
     ASSERT_TRUE(plane) << plane.error().message;
   });
-  const std::string path = decode_id(*id)->address.substr(std::string("unix:").size());
+  const std::string path = decode_id(*id)->local.substr(std::string("unix:").size());
   EXPECT_TRUE(wait_for_roots(patience()));
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(path).parent_path()));
 }
 
 TEST(Sockets, AddressesThatAreNoneAreRefused) {
   const auto code_of = [](std::string_view address) {
-    const auto socket = connect_to(address, patience());
+    const auto socket = connect_to(address, -1, patience());
     return socket ? Code::kSuccess : socket.error().code;
   };
   EXPECT_EQ(code_of(""), Code::kNotSupported);
-  EXPECT_EQ(code_of("tcp:127.0.0.1:1"), Code::kNotSupported);
+  EXPECT_EQ(code_of("ib:0"), Code::kNotSupported);
+  for (const char* malformed : {"tcp:", "tcp:127.0.0.1", "tcp:127.0.0.1:", "tcp:127.0.0.1:0",
+                                "tcp:127.0.0.1:65536", "tcp:::1:80", "tcp:[127.0.0.1]:80",
+                                "tcp:[::1]", "tcp:localhost:80", "tcp:[fe80::1%lo]:80"}) {
+    EXPECT_EQ(code_of(malformed), Code::kInvalidArgument) << malformed;
+  }
   EXPECT_EQ(code_of("unix:"), Code::kInvalidArgument);
   EXPECT_EQ(code_of("unix:relative"), Code::kInvalidArgument);
   EXPECT_EQ(code_of("unix:@" + std::string(200, 'x')), Code::kInvalidArgument);
   EXPECT_EQ(code_of("unix:@tutti-nobody-ever-had-this-name"), Code::kRemoteError);
   EXPECT_EQ(code_of("unix:/nonexistent/socket"), Code::kRemoteError);
+}
+
+TEST(Mailbox, KnowsWhyAMemberGaveUp) {
+  Mailbox mailbox;
+  EXPECT_EQ(mailbox.enter(), 1u);
+  EXPECT_FALSE(mailbox.await_reason(Deadline{}));
+  mailbox.deposit_failure(4, 1, 2, {Code::kRemoteError, "rank 1 hung up", 1});
+  const auto reason = mailbox.await_reason(Deadline{});
+  ASSERT_TRUE(reason);
+  EXPECT_EQ(reason->culprit, 1);
+  EXPECT_EQ(mailbox.enter(), 2u);
+  EXPECT_FALSE(mailbox.await_reason(Deadline{})) << "of an exchange that is over";
+  mailbox.fail({Code::kRemoteError, "somebody died", 5});
+  EXPECT_EQ(mailbox.await_reason(patience())->culprit, 5);
 }
 
 TEST(Mailbox, GivesMessagesThatCameBeforeTheEndAndThenTheEnd) {

@@ -1,9 +1,13 @@
 // Strangers at the root's door and at a rank's: whatever they send, honest ranks join and are
 // served.
 #include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <random>
+#include <tuple>
 
+#include "base/host.hpp"
 #include "runtime/control/link.hpp"
 #include "runtime/control/root.hpp"
 #include "runtime/control/service.hpp"
@@ -21,16 +25,21 @@ using Bytes = std::vector<std::byte>;
 class RawConnection {
  public:
   explicit RawConnection(const std::string& address) {
-    Result<ControlFd> socket = connect_to(address, patience());
-    EXPECT_TRUE(socket) << (socket ? "" : socket.error().message);
-    if (socket) socket_ = *std::move(socket);
+    Result<Channel> channel = connect_to(address, -1, patience());
+    EXPECT_TRUE(channel) << (channel ? "" : channel.error().message);
+    if (channel) channel_ = *std::move(channel);
   }
   void send(std::span<const std::byte> packet) {
-    EXPECT_TRUE(send_within(socket_.get(), packet, -1, patience()));
+    EXPECT_TRUE(send_within(channel_, packet, -1, patience()));
+  }
+  // Bytes as they are, in no frame. True: all of them went out.
+  bool send_raw(std::string_view bytes) {
+    const ssize_t sent = ::send(channel_.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    return sent == static_cast<ssize_t>(bytes.size());
   }
   Bytes receive() {
     Bytes buffer(kMaxPacketBytes);
-    const auto received = receive_within(socket_.get(), buffer, false, -1, patience());
+    const auto received = receive_within(channel_, buffer, false, -1, patience());
     EXPECT_TRUE(received) << (received ? "" : received.error().message);
     buffer.resize(received ? received->packet_bytes : 0);
     return buffer;
@@ -38,14 +47,14 @@ class RawConnection {
   // The other end hangs up, after at most one packet (its refusal).
   void expect_hang_up() {
     Bytes buffer(kMaxPacketBytes);
-    auto received = receive_within(socket_.get(), buffer, false, -1, patience());
-    if (received) received = receive_within(socket_.get(), buffer, false, -1, patience());
+    auto received = receive_within(channel_, buffer, false, -1, patience());
+    if (received) received = receive_within(channel_, buffer, false, -1, patience());
     ASSERT_FALSE(received);
     EXPECT_EQ(received.error().code, Code::kRemoteError) << received.error().message;
   }
 
  private:
-  ControlFd socket_;
+  Channel channel_;
 };
 
 // Where strangers knock, and what an insider would know.
@@ -73,6 +82,52 @@ std::vector<RawConnection> keep_silent(const Door& door) {
   std::vector<RawConnection> open;
   for (std::size_t i = 0; i < Lobby::kMaxHalfOpen + 6; ++i) open.emplace_back(door.address);
   return open;
+}
+
+// A person with a browser, and a port scanner: both wait for an answer.
+std::vector<RawConnection> speak_http(const Door& door) {
+  std::vector<RawConnection> open;
+  for (int i = 0; i < 20; ++i) {
+    open.emplace_back(door.address);
+    EXPECT_TRUE(open.back().send_raw("GET / HTTP/1.1\r\nHost: node7\r\n\r\n"));
+    open.emplace_back(door.address);
+    EXPECT_TRUE(open.back().send_raw("abc"));
+  }
+  return open;
+}
+
+std::vector<RawConnection> lie_about_lengths(const Door& door) {
+  using namespace std::string_view_literals;
+  for (const std::string_view length :
+       {"\0\0\0\0"sv, "\x81\0\0\0"sv, "\xff\xff\xff\xff"sv, "\0\0\0\x80"sv, "\0\0\1\0"sv}) {
+    RawConnection connection(door.address);
+    EXPECT_TRUE(connection.send_raw(length));
+    connection.expect_hang_up();
+  }
+  return {};
+}
+
+// A frame that never ends: the right magic, then nothing.
+std::vector<RawConnection> begin_a_hello(const Door& door) {
+  using namespace std::string_view_literals;
+  std::vector<RawConnection> open;
+  for (int i = 0; i < 10; ++i) {
+    open.emplace_back(door.address);
+    EXPECT_TRUE(open.back().send_raw("\x44\0\0\0TUTH\2\0\1\0"sv));
+  }
+  return open;
+}
+
+// Any step but a hello, before one.
+std::vector<RawConnection> begin_in_the_middle(const Door& door) {
+  for (const int step : {0, 2, 3, 4, 255}) {
+    Bytes hello = insider(door, door.claim).hello();
+    hello.at(6) = static_cast<std::byte>(step);
+    RawConnection connection(door.address);
+    connection.send(hello);
+    connection.expect_hang_up();
+  }
+  return {};
 }
 
 std::vector<RawConnection> hang_up_at_once(const Door& door) {
@@ -220,6 +275,10 @@ std::vector<RawConnection> claim_impossible_ranks(const Door& door) {
 constexpr auto strangers() {
   return std::to_array<std::pair<const char*, std::vector<RawConnection> (*)(const Door&)>>({
       {"Silent", keep_silent},
+      {"Http", speak_http},
+      {"Lengths", lie_about_lengths},
+      {"HalfHello", begin_a_hello},
+      {"WrongStep", begin_in_the_middle},
       {"HangUp", hang_up_at_once},
       {"Garbage", send_garbage},
       {"Prefixes", send_prefixes},
@@ -235,53 +294,142 @@ constexpr auto strangers() {
   });
 }
 
-class Strangers : public ::testing::TestWithParam<std::size_t> {
+class Strangers : public ::testing::TestWithParam<std::tuple<std::size_t, Medium>> {
  protected:
   static std::vector<RawConnection> knock(const Door& door) {
-    return strangers()[GetParam()].second(door);
+    return strangers()[std::get<0>(GetParam())].second(door);
   }
+  static bool over_tcp() { return std::get<1>(GetParam()) == Medium::kTcp; }
 };
+
+// As a rank of the root's host, or as one that has only TCP.
+void expect_join(const UniqueId& id, Rank rank, std::int32_t ranks, bool over_tcp) {
+  const JoinResult plane = over_tcp ? join_from(static_cast<std::uint64_t>(rank), id, rank, ranks)
+                                    : ControlPlane::join(id, rank, ranks, {.deadline = patience()});
+  ASSERT_TRUE(plane) << plane.error().message;
+  EXPECT_TRUE((*plane)->barrier(patience()));
+}
 
 TEST_P(Strangers, AtTheRootKeepNobodyOut) {
   constexpr std::int32_t kRanks = 4;
   const UniqueId id = must_create_id();
   const auto content = decode_id(id);
   ASSERT_TRUE(content);
-  const Door door{.address = content->address,
+  const Door door{.address = over_tcp() ? content->tcp : content->local,
                   .key = content->key,
                   .claim = {.rank = 1, .peer = kRootRank, .ranks = kRanks}};
   const std::vector<RawConnection> open = knock(door);
-  run_threads(kRanks, [&](Rank rank) {
-    const JoinResult plane = ControlPlane::join(id, rank, kRanks, {.deadline = patience()});
-    ASSERT_TRUE(plane) << plane.error().message;
-    EXPECT_TRUE((*plane)->barrier(patience()));
-  });
+  run_threads(kRanks, [&](Rank rank) { expect_join(id, rank, kRanks, over_tcp()); });
 }
+
+// A rank's service with both doors, and what it answers to rank 3.
+class EchoService {
+ public:
+  EchoService() : key_(make_session_key()) {
+    auto service = Service::start({.tcp_at = *parse_ip("127.0.0.1", 0)});
+    EXPECT_TRUE(service) << (service ? "" : service.error().message);
+    service_ = *std::move(service);
+    service_->let_in({.key = key_, .self = 1, .ranks = 4});
+    service_->serve(RequestKind::kEcho, [](const Request& request) -> Result<HandlerReply> {
+      return HandlerReply{.payload = {static_cast<std::byte>(request.from)}};
+    });
+  }
+  Door door(bool over_tcp) const {
+    return {.address = over_tcp ? service_->tcp_address() : service_->address(),
+            .key = key_,
+            .claim = {.rank = 2, .peer = 1, .ranks = 4}};
+  }
+  void expect_answer(bool over_tcp) const {
+    Links links(key_, 3, 4, -1);
+    links.set_address(1, door(over_tcp).address);
+    const auto reply = links.call(1, RequestKind::kEcho, {}, patience());
+    ASSERT_TRUE(reply) << reply.error().message;
+    EXPECT_EQ(reply->payload, Bytes{std::byte{3}});
+  }
+
+ private:
+  SessionKey key_;
+  std::unique_ptr<Service> service_;
+};
 
 TEST_P(Strangers, AtAServiceKeepNobodyOut) {
-  const SessionKey key = make_session_key();
-  const auto service = Service::start({.key = key, .self = 1, .ranks = 4});
-  ASSERT_TRUE(service) << service.error().message;
-  (*service)->serve(RequestKind::kEcho, [](const Request& request) -> Result<HandlerReply> {
-    return HandlerReply{.payload = {static_cast<std::byte>(request.from)}};
-  });
-  const std::vector<RawConnection> open = knock(
-      {.address = (*service)->address(), .key = key, .claim = {.rank = 2, .peer = 1, .ranks = 4}});
-  Links links(key, 3, 4, -1);
-  links.set_address(1, (*service)->address());
-  const auto reply = links.call(1, RequestKind::kEcho, {}, patience());
-  ASSERT_TRUE(reply) << reply.error().message;
-  EXPECT_EQ(reply->payload, Bytes{std::byte{3}});
+  const EchoService service;
+  const std::vector<RawConnection> open = knock(service.door(over_tcp()));
+  service.expect_answer(over_tcp());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Strangers, ::testing::Range(std::size_t{0}, strangers().size()),
-                         [](const auto& chosen) { return strangers()[chosen.param].first; });
+INSTANTIATE_TEST_SUITE_P(All, Strangers,
+                         ::testing::Combine(::testing::Range(std::size_t{0}, strangers().size()),
+                                            ::testing::Values(Medium::kUnix, Medium::kTcp)),
+                         [](const auto& chosen) {
+                           return std::string(strangers()[std::get<0>(chosen.param)].first) +
+                                  (std::get<1>(chosen.param) == Medium::kTcp ? "Tcp" : "Unix");
+                         });
+
+// Both ends of a connection are in this process.
+bool may_open(rlim_t descriptors) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= descriptors) return true;
+  limit.rlim_cur = std::min(descriptors, limit.rlim_max);
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= descriptors;
+}
+
+// A thousand that say nothing, and more than a lobby holds that stop in the middle of a word.
+std::vector<RawConnection> crowd_before(const std::string& address) {
+  std::vector<RawConnection> crowd;
+  for (int i = 0; i < 1000; ++i) crowd.emplace_back(address);
+  for (std::size_t i = 0; i < Lobby::kMaxHalfOpen + 6; ++i) {
+    crowd.emplace_back(address);
+    EXPECT_TRUE(crowd.back().send_raw("abc"));
+  }
+  return crowd;
+}
+
+TEST(Crowd, AThousandIdleConnectionsKeepNoRankFromTheRoot) {
+  if (!may_open(4096)) GTEST_SKIP() << "ulimit -n is below 4096 here";
+  const UniqueId id = must_create_id();
+  const auto content = decode_id(id);
+  ASSERT_TRUE(content);
+  const std::vector<RawConnection> crowd = crowd_before(content->tcp);
+  run_threads(4, [&](Rank rank) { expect_join(id, rank, 4, true); });
+}
+
+TEST(Crowd, AThousandIdleConnectionsKeepNoRankFromAService) {
+  if (!may_open(4096)) GTEST_SKIP() << "ulimit -n is below 4096 here";
+  const EchoService service;
+  const std::vector<RawConnection> crowd = crowd_before(service.door(true).address);
+  service.expect_answer(true);
+  service.expect_answer(false);
+}
+
+// Nobody can end a meeting by an old version; when a rank stays away its error tells of the visit.
+TEST(Versions, AreNamedToThoseWhoWaitInVain) {
+  const UniqueId id = must_create_id();
+  const auto content = decode_id(id);
+  ASSERT_TRUE(content);
+  const Door door{.address = content->tcp,
+                  .key = content->key,
+                  .claim = {.rank = 1, .peer = kRootRank, .ranks = 2}};
+  RawConnection old(door.address);
+  Bytes hello = insider(door, door.claim).hello();
+  hello.at(4) = std::byte{1};
+  old.send(hello);
+  old.expect_hang_up();
+  const JoinResult plane = ControlPlane::join(id, 0, 2, {.deadline = Deadline::in_ms(100)});
+  ASSERT_FALSE(plane);
+  EXPECT_EQ(plane.error().culprit, 1);
+  EXPECT_NE(plane.error().message.find("protocol version 1, this library 2"), std::string::npos)
+      << plane.error().message;
+  retire_root(content->key.session);
+}
 
 // Members of the job that break the protocol lose their connection and harm nobody else.
 TEST(Insiders, IllegalPacketsCostTheConnectionOnly) {
   const SessionKey key = make_session_key();
-  const auto service = Service::start({.key = key, .self = 1, .ranks = 4});
+  const auto service = Service::start({});
   ASSERT_TRUE(service) << service.error().message;
+  (*service)->let_in({.key = key, .self = 1, .ranks = 4});
   (*service)->serve(RequestKind::kEcho,
                     [](const Request&) -> Result<HandlerReply> { return HandlerReply{}; });
   const auto post = [](std::uint64_t offset, std::uint64_t total_bytes, std::size_t bytes,
@@ -312,10 +460,10 @@ TEST(Insiders, IllegalPacketsCostTheConnectionOnly) {
                                   -1, patience());
     ASSERT_TRUE(socket) << socket.error().message;
     for (const Bytes& packet : offences[i]) {
-      ASSERT_TRUE(send_within(socket->get(), packet, -1, patience()));
+      ASSERT_TRUE(send_within(*socket, packet, -1, patience()));
     }
     Bytes buffer(kMaxPacketBytes);
-    const auto received = receive_within(socket->get(), buffer, false, -1, patience());
+    const auto received = receive_within(*socket, buffer, false, -1, patience());
     ASSERT_FALSE(received);
     EXPECT_EQ(received.error().code, Code::kRemoteError) << received.error().message;
     EXPECT_TRUE(honest.call(1, RequestKind::kEcho, {}, patience()));
@@ -324,9 +472,10 @@ TEST(Insiders, IllegalPacketsCostTheConnectionOnly) {
 
 TEST(Insiders, MoreConnectionsThanAllowedReplaceTheOldest) {
   const SessionKey key = make_session_key();
-  const auto service = Service::start({.key = key, .self = 0, .ranks = 2});
+  const auto service = Service::start({});
   ASSERT_TRUE(service) << service.error().message;
-  std::vector<ControlFd> sockets;
+  (*service)->let_in({.key = key, .self = 0, .ranks = 2});
+  std::vector<Channel> sockets;
   for (std::size_t i = 0; i <= Service::kMaxConnectionsPerPeer; ++i) {
     auto socket = open_connection((*service)->address(), key, {.rank = 1, .peer = 0, .ranks = 2},
                                   -1, patience());
@@ -334,7 +483,7 @@ TEST(Insiders, MoreConnectionsThanAllowedReplaceTheOldest) {
     sockets.push_back(*std::move(socket));
   }
   Bytes buffer(kMaxPacketBytes);
-  const auto first = receive_within(sockets.front().get(), buffer, false, -1, patience());
+  const auto first = receive_within(sockets.front(), buffer, false, -1, patience());
   ASSERT_FALSE(first);
   EXPECT_EQ(first.error().code, Code::kRemoteError);
 }
@@ -351,8 +500,8 @@ TEST(Insiders, AMemberThatLeavesAfterMeetingEndsTheJoinOfAll) {
       EXPECT_EQ(plane.error().culprit, 2) << plane.error().message;
       return;
     }
-    const auto root = open_connection(content->address, content->key,
-                                      {.rank = 2, .peer = kRootRank, .ranks = 4}, -1, patience());
+    auto root = open_connection(content->local, content->key,
+                                {.rank = 2, .peer = kRootRank, .ranks = 4}, -1, patience());
     ASSERT_TRUE(root) << root.error().message;
     CheckIn check_in;
     check_in.left_ns = kPatienceMs * 1'000'000;
@@ -362,9 +511,10 @@ TEST(Insiders, AMemberThatLeavesAfterMeetingEndsTheJoinOfAll) {
     const auto listener = listen_local();
     ASSERT_TRUE(listener);
     check_in.member.address = listener->address();
-    ASSERT_TRUE(send_within(root->get(), encode_check_in(check_in), -1, patience()));
+    check_in.member.locality = host_identity("");
+    ASSERT_TRUE(send_within(*root, encode_check_in(check_in), -1, patience()));
     Bytes buffer(kMaxPacketBytes);
-    ASSERT_TRUE(receive_within(root->get(), buffer, false, -1, patience()));  // Met
+    ASSERT_TRUE(receive_within(*root, buffer, false, -1, patience()));  // Met
   });
 }
 
@@ -373,7 +523,7 @@ TEST(Links, ACallIsAskedAgainWhereTheConnectionWasShed) {
   const SessionKey key = make_session_key();
   const auto listener = listen_local();
   ASSERT_TRUE(listener);
-  const auto receive = [](int socket) {
+  const auto receive = [](Channel& socket) {
     Bytes buffer(kMaxPacketBytes);
     const auto received = receive_within(socket, buffer, false, -1, patience());
     EXPECT_TRUE(received);
@@ -383,21 +533,21 @@ TEST(Links, ACallIsAskedAgainWhereTheConnectionWasShed) {
   std::thread service([&] {
     for (int steps = 0; steps <= 4; ++steps) {
       ASSERT_TRUE(wait_for(listener->fd(), POLLIN, -1, patience()));
-      const ControlFd socket = accept_from(listener->fd());
+      Channel socket = accept_from(*listener);
       ASSERT_TRUE(socket);
       Acceptor acceptor(key, 1, 2, make_nonce());
       if (steps == 0) continue;
-      const Bytes challenge = acceptor.challenge(receive(socket.get())).packet;
+      const Bytes challenge = acceptor.challenge(receive(socket)).packet;
       if (steps == 1) continue;
-      ASSERT_TRUE(send_within(socket.get(), challenge, -1, patience()));
+      ASSERT_TRUE(send_within(socket, challenge, -1, patience()));
       if (steps == 2) continue;
-      ASSERT_TRUE(acceptor.accepts(receive(socket.get())));
+      ASSERT_TRUE(acceptor.accepts(receive(socket)));
       if (steps == 3) continue;
-      const Bytes request = receive(socket.get());
+      const Bytes request = receive(socket);
       Reader reader(request);
       const FrameHeader asked = read_header(reader);
       const Bytes reply = start_frame({.type = FrameType::kReply, .number = asked.number}).take();
-      ASSERT_TRUE(send_within(socket.get(), reply, -1, patience()));
+      ASSERT_TRUE(send_within(socket, reply, -1, patience()));
     }
   });
   Links links(key, 0, 2, -1);
@@ -426,7 +576,7 @@ TEST(Lobby, DropsWhoDoesNotFinishInTime) {
   ASSERT_TRUE(listener);
   const std::string address = listener->address();
   Lobby lobby(**loop, *std::move(listener), {.key = make_session_key(), .log = Log()},
-              [](ControlFd, const Claim&) { FAIL() << "nobody proved anything"; });
+              [](Channel, const Claim&) { FAIL() << "nobody proved anything"; });
   ASSERT_TRUE(lobby.open());
   RawConnection silent(address);
   (*loop)->run_once(now_ns() + kPatienceMs * 1'000'000);

@@ -36,7 +36,7 @@ class SegmentBacking : public testing::TestWithParam<Backing> {};
 TEST_P(SegmentBacking, PeersMapWhatTheOwnerMade) {
   auto own = Segment::create(kLayout, 1, GetParam());
   ASSERT_TRUE(own) << own.error().message;
-  auto peer = Segment::map((*own)->fd()->get(), (*own)->sealed(), kLayout, 1);
+  auto peer = Segment::map((*own)->fd()->get(), kLayout, 1);
   ASSERT_TRUE(peer) << peer.error().message;
   EXPECT_NE((*own)->arena(), (*peer)->arena());
   (*peer)->arena()[kLayout.arena_bytes - 1] = std::byte{42};
@@ -81,18 +81,17 @@ TEST_P(SegmentBacking, AnotherLayoutOrRankIsRefused) {
   auto own = Segment::create(kLayout, 1, GetParam());
   ASSERT_TRUE(own) << own.error().message;
   const int fd = (*own)->fd()->get();
-  const bool sealed = (*own)->sealed();
-  const auto larger = Segment::map(fd, sealed, {3, 128 * 1024}, 1);
+  const auto larger = Segment::map(fd, {3, 128 * 1024}, 1);
   ASSERT_FALSE(larger);
   EXPECT_EQ(larger.error().code, Code::kInvalidUsage);
   EXPECT_EQ(larger.error().culprit, 1);
-  const auto other_rank = Segment::map(fd, sealed, kLayout, 2);
+  const auto other_rank = Segment::map(fd, kLayout, 2);
   ASSERT_FALSE(other_rank);
   EXPECT_EQ(other_rank.error().code, Code::kRemoteError);
   // Same total size, other meaning: only the header tells.
   const SegmentLayout shifted{.ranks = 12, .arena_bytes = kLayout.arena_bytes - 20 * 4096};
   ASSERT_EQ(SegmentLayout(shifted).total_bytes(), kLayout.total_bytes());
-  const auto other_ranks = Segment::map(fd, sealed, shifted, 1);
+  const auto other_ranks = Segment::map(fd, shifted, 1);
   ASSERT_FALSE(other_ranks);
   EXPECT_EQ(other_ranks.error().code, Code::kInvalidUsage);
 }
@@ -112,11 +111,11 @@ TEST(Segment, SealsHoldTheSizeForGood) {
   EXPECT_EQ(::fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
-TEST(Segment, UnsealedMemoryIsRefusedWhereSealsWerePromised) {
+TEST(Segment, MemoryThatCouldBeSealedAndIsNotIsRefused) {
   UniqueFd fd(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) GTEST_SKIP() << "memfd is refused here";
   ASSERT_EQ(::ftruncate(fd.get(), static_cast<off_t>(kLayout.total_bytes())), 0);
-  const auto mapped = Segment::map(fd.get(), true, kLayout, 0);
+  const auto mapped = Segment::map(fd.get(), kLayout, 0);
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code, Code::kRemoteError);
   EXPECT_NE(mapped.error().message.find("not sealed"), std::string::npos);
@@ -126,10 +125,10 @@ TEST(Segment, WhatIsNoSegmentIsRefused) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   const UniqueFd read_end(ends[0]), write_end(ends[1]);
-  EXPECT_FALSE(Segment::map(read_end.get(), false, kLayout, 0));
+  EXPECT_FALSE(Segment::map(read_end.get(), kLayout, 0));
   const UniqueFd named(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-  EXPECT_FALSE(Segment::map(named.get(), false, kLayout, 0));
-  EXPECT_FALSE(Segment::map(-1, true, kLayout, 0));
+  EXPECT_FALSE(Segment::map(named.get(), kLayout, 0));
+  EXPECT_FALSE(Segment::map(-1, kLayout, 0));
 }
 
 TEST(Segment, UntouchedPagesCostNothing) {

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""What each kernel takes, as ptxas said when it was compiled: registers, stack, spills, shared.
+
+`resources.py FOLDER...` reads every *.resources below (cmake/keep_resources.sh), prints a line for
+each kernel with its registers per architecture, and fails where one spills or has a stack frame:
+then an array of accumulators is not in registers. --most N: also above N registers.
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
+FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def read(paths):
+    """[(mangled kernel, architecture, registers, stack, spill, shared)]"""
+    kernels = []
+    for path in paths:
+        entry, frame = None, None
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if match := ENTRY.search(line):
+                entry = match.groups()
+            elif match := FRAME.search(line):
+                frame = [int(number) for number in match.groups()]
+            elif (match := USED.search(line)) and entry:
+                shared = SHARED.search(line)
+                kernels.append((*entry, int(match.group(1)), frame[0], frame[1] + frame[2],
+                                int(shared.group(1)) if shared else 0))
+                entry = None
+    return kernels
+
+
+def short_names(mangled):
+    text = "\n".join(mangled)
+    try:
+        text = subprocess.run(["c++filt"], input=text, capture_output=True, text=True,
+                              check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pass  # mangled names say enough
+    text = re.sub(r"tutti::device::|\(anonymous namespace\)::|void |\(.*\)", "", text)
+    return dict(zip(mangled, text.splitlines()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--most", type=int, default=255)
+    options = parser.parse_args()
+    kernels = read(sorted(path for folder in options.folders
+                          for path in folder.rglob("*.resources")))
+    names = short_names(sorted({kernel[0] for kernel in kernels}))
+    architectures = sorted({kernel[1] for kernel in kernels}, key=lambda name: (len(name), name))
+    print(f"{'kernel':58s} registers: {' '.join(architectures)}")
+    for mangled, name in sorted(names.items(), key=lambda item: item[1]):
+        registers = {kernel[1]: kernel[2] for kernel in kernels if kernel[0] == mangled}
+        shared = max(kernel[5] for kernel in kernels if kernel[0] == mangled)
+        row = " ".join(f"{registers.get(a, 0):5d}" for a in architectures)
+        print(f"{name:68s} {row}" + (f"  {shared} bytes shared" if shared else ""))
+    wrong = [kernel for kernel in kernels
+             if kernel[2] > options.most or kernel[3] or kernel[4]]
+    for mangled, architecture, registers, stack, spill, _ in wrong:
+        print(f"{names[mangled]} for {architecture}: {registers} registers (at most "
+              f"{options.most}), {stack} bytes of stack, {spill} bytes of spills")
+    print(f"{len(names)} kernels, {len(kernels)} with their architectures, {len(wrong)} at fault")
+    return 1 if wrong or not kernels else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+// regret: it runs, says what it chose and what was best, and keeps every sample.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "tests/tools/command.hpp"
+
+namespace tutti::perf {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Regret, MeasuresEveryAlgorithmAndDrawsAMap) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tutti-regret-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  int status = 0;
+  const std::string said =
+      testing::run_command(REGRET " --procs 2,3 -b 1K -e 4K -f 4 -n 4 --seconds 0.05 --csv " +
+                               folder + "/all.csv --svg " + folder + "/map.svg",
+                           status);
+  ASSERT_EQ(status, 0) << said;
+  EXPECT_THAT(said, HasSubstr("# regret of auto over 4 points: mean"));
+  EXPECT_THAT(said, HasSubstr("#    3 ranks"));
+  std::ifstream csv(folder + "/all.csv");
+  std::string line;
+  ASSERT_TRUE(std::getline(csv, line));
+  EXPECT_EQ(line, "ranks,bytes,candidate,repetition,time_us,priced_us");
+  std::set<std::string> algorithms;
+  while (std::getline(csv, line)) {
+    const std::size_t name = line.find(',', line.find(',') + 1) + 1;
+    algorithms.insert(line.substr(name, line.find_first_of(",@:", name) - name));
+  }
+  for (const char* each : {"auto", "ring", "tree", "butterfly", "one_shot", "hierarchical"})
+    EXPECT_EQ(algorithms.count(each), 1u) << each;
+  std::ifstream svg(folder + "/map.svg");
+  std::getline(svg, line);
+  EXPECT_THAT(line, HasSubstr("<svg"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Regret, SaysWhatItCannotWrite) {
+  int status = 0;
+  EXPECT_THAT(testing::run_command(REGRET " --procs 2 --csv /no/such/folder/x.csv", status),
+              HasSubstr("regret: /no/such/folder/x.csv cannot be written"));
+  EXPECT_NE(status, 0);
+}
+
+TEST(Regret, BadUsageIsOneLine) {
+  int status = 0;
+  EXPECT_EQ(testing::run_command(REGRET " --procs 2 -b 1K -e 8", status),
+            "regret: no size from --minbytes 1024 to --maxbytes 8; give the smaller one first\n");
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(testing::run_command(REGRET " --bogus", status),
+              ::testing::MatchesRegex("regret: [^\n]*see regret --help.\n"));
+  EXPECT_EQ(status, 2);
+}
+
+}  // namespace
+}  // namespace tutti::perf
