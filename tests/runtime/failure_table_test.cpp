@@ -139,8 +139,9 @@ std::string run_once(const Cell& cell, unsigned seed, Outcome& outcome) {
       others_failed |= record.code != tuttiSuccess;
       why = judge(record, cell, hit, shared.victim_pid);
     }
-    if (why.empty() && !result.passed && (rank != victim || cell.lives()))
-      why = fmt::format("signal {}, {}", result.signal, result.report);
+    if (!result.passed && (rank != victim || cell.lives()))
+      why += fmt::format(" {}signal {} {}", result.timed_out ? "too late, " : "", result.signal,
+                         result.report);
     if (!why.empty()) wrong += fmt::format("rank {}: {}; ", rank, why);
   }
   if (cell.lives())
