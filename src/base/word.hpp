@@ -41,6 +41,20 @@ class Word {
 #endif
   }
 
+  // What it held. Acquire and release.
+  TUTTI_HD std::uint64_t fetch_add(std::uint64_t more) {
+#if TUTTI_ON_DEVICE
+    std::uint64_t before;
+    asm volatile("atom.acq_rel.sys.add.u64 %0, [%1], %2;"
+                 : "=l"(before)
+                 : "l"(&word_), "l"(more)
+                 : "memory");
+    return before;
+#else
+    return word_.fetch_add(more, std::memory_order_acq_rel);
+#endif
+  }
+
  private:
   std::atomic<std::uint64_t> word_;
 };

@@ -148,12 +148,12 @@ Status check_message(const ScheduleShape& shape, std::uint64_t message_bytes) {
 
 // Payload bytes of a message; sets o.slot_bytes to what a slot really takes.
 Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& o) {
-  if (shape.max_per_pair > kMaxConnectionsPerPair)
+  if (shape.max_per_pair > o.connections_per_pair)
     return make_error(
         Code::kInvalidArgument,
         fmt::format("{} with {} replicas needs {} connections between two ranks; there are {}; "
                     "use fewer replicas (TUTTI_REPLICAS) or another algorithm or grouping",
-                    shape.algorithm, o.replicas, shape.max_per_pair, kMaxConnectionsPerPair));
+                    shape.algorithm, o.replicas, shape.max_per_pair, o.connections_per_pair));
   if (o.slots > kMaxSlots)
     return make_error(
         Code::kInvalidArgument,

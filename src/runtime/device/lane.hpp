@@ -11,12 +11,13 @@
 //   block() blocks() thread() threads()   its place
 //   sync()                                a barrier of its threads that orders memory among them
 //   pause()                               called between two looks
+//   now_ns()                              a clock
 //   shared()                              its Shared, the same for all its threads
 //   kLanes                                threads that access memory together (a warp; 1 on a host)
 // Order of memory: sync() makes what all threads read and wrote come before thread 0's release of a
 // counter; thread 0's acquire and sync() make a message's bytes come before all threads' reads.
-// Nothing is allocated. It ends early when the abort word is not 0, or with a fault; then the
-// connections are in no defined state.
+// Nothing is allocated. It ends early when the rank's abort word is not 0, which whoever finds a
+// fault sets on all ranks; then the connections are in no defined state.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,7 @@ inline constexpr std::uint32_t kNoLane = 0xffffffff;
 
 // What the threads of a block share besides the task.
 struct Shared {
+  Task task;                     // the block's own copy, with the operation's number
   std::uint32_t lane = kNoLane;  // whose step is moved now; kNoLane: all is over
   void* addresses[kMaxOperands];
 };
@@ -141,16 +143,19 @@ TUTTI_HD inline void next_step(const Task& task, std::uint32_t lane) {
   return there;
 }
 
-TUTTI_HD inline void raise(const Task& task, Fault fault, std::uint32_t connection, bool sends) {
+// Tells the host, then ends the operation on all ranks.
+TUTTI_HD_COLD inline void raise(const Task& task, Fault fault, Rank peer) {
   if (task.fault->load(std::memory_order_relaxed) == 0)
-    task.fault->store(fault_word(fault, connection, sends), std::memory_order_release);
+    task.fault->store(fault_word(fault, peer), std::memory_order_release);
+  for (std::uint32_t rank = 0; rank < task.rank_count; ++rank)
+    task.ranks[rank]->abort.store(1, std::memory_order_release);
 }
 
 [[nodiscard]] TUTTI_HD inline bool can_send_on(const Task& task, std::uint32_t number) {
   Connection& c = task.sends[number];
   if (c.operation != task.operation) begin_operation(c, task.operation);
   if (can_send(c)) return true;
-  if (is_corrupt(c)) raise(task, Fault::kCorrupt, number, true);
+  if (is_corrupt(c)) raise(task, Fault::kCorrupt, task.send_peers[number]);
   return false;
 }
 
@@ -160,7 +165,7 @@ TUTTI_HD inline void raise(const Task& task, Fault fault, std::uint32_t connecti
   std::uint64_t signature = task.signature;
   if (!in_packets(task.messages)) {
     if (!can_recv(c)) {
-      if (is_corrupt(c)) raise(task, Fault::kCorrupt, number, false);
+      if (is_corrupt(c)) raise(task, Fault::kCorrupt, task.recv_peers[number]);
       return false;
     }
     signature = recv_signature(c);
@@ -168,7 +173,7 @@ TUTTI_HD inline void raise(const Task& task, Fault fault, std::uint32_t connecti
     return false;
   }
   if (signature == task.signature) return true;
-  raise(task, Fault::kSignature, number, false);
+  raise(task, Fault::kSignature, task.recv_peers[number]);
   return false;
 }
 
@@ -185,14 +190,48 @@ TUTTI_HD inline void raise(const Task& task, Fault fault, std::uint32_t connecti
 }
 
 [[nodiscard]] TUTTI_HD inline bool stopped(const Task& task) {
-  return task.abort->load(std::memory_order_relaxed) != 0 ||
-         task.fault->load(std::memory_order_relaxed) != 0;
+  return task.ranks[task.rank]->abort.load(std::memory_order_relaxed) != 0;
+}
+
+// How long a block has found nothing to do; the clock is read now and then.
+template <class Block>
+class Patience {
+ public:
+  // A round without anything to do; true once they last longer than the task allows.
+  [[nodiscard]] TUTTI_HD bool over(Block& block, const Task& task) {
+    block.pause();
+    if (task.timeout_ns == 0 || ++rounds_ % 1024 != 0) return false;
+    const std::uint64_t now = block.now_ns();
+    if (since_ == 0) since_ = now;
+    return now - since_ > task.timeout_ns;
+  }
+
+ private:
+  std::uint64_t since_ = 0;
+  std::uint32_t rounds_ = 0;
+};
+
+// Says for whose message or credit the first unfinished lane of this block waits.
+template <class Block>
+TUTTI_HD_COLD void raise_timeout(Block& block, const Task& task) {
+  for (std::uint32_t lane = block.block(); lane < task.program.lane_count; lane += block.blocks()) {
+    if (task.lanes[lane].slice >= task.cut.slices) continue;
+    const Position at = position_of(task, lane);
+    const Operand* operand = &task.program.operands[at.step->first_operand];
+    for (std::uint32_t d = 0; d < at.step->destinations; ++d, ++operand)
+      if (operand->kind == OperandKind::kSend && !can_send_on(task, operand->connection))
+        return raise(task, Fault::kTimeout, task.send_peers[operand->connection]);
+    for (std::uint32_t i = 0; i < at.step->sources; ++i, ++operand)
+      if (operand->kind == OperandKind::kRecv && !can_recv_on(task, operand->connection))
+        return raise(task, Fault::kTimeout, task.recv_peers[operand->connection]);
+  }
+  raise(task, Fault::kTimeout, kNoRank);
 }
 
 // A lane of this block whose step is ready; kNoLane when all its lanes are done, or stopped.
 template <class Block>
 [[nodiscard]] TUTTI_HD std::uint32_t next_ready(Block& block, const Task& task) {
-  for (;;) {
+  for (Patience<Block> patience;;) {
     bool open = false;
     for (std::uint32_t lane = block.block(); lane < task.program.lane_count;
          lane += block.blocks()) {
@@ -201,7 +240,7 @@ template <class Block>
       if (ready(task, position_of(task, lane))) return lane;
     }
     if (!open || stopped(task)) return kNoLane;
-    block.pause();
+    if (patience.over(block, task)) raise_timeout(block, task);
   }
 }
 
@@ -219,8 +258,10 @@ template <class Block>
   const std::uint64_t offset = task.cut.slice(chunk, at.state->slice).begin * task.element_bytes;
   const bool input = operand.buffer == BufferKind::kInput;
   if (operand.kind == OperandKind::kRemote) {
-    const PeerBuffers& peer = task.peers[operand.connection];
-    return const_cast<std::byte*>(input ? peer.input : peer.output) + offset;
+    // Relaxed: the peer wrote them before it sent the signal after which this step runs.
+    const RankWords& peer = *task.remotes[operand.connection];
+    const Word& buffer = input ? peer.input : peer.output;
+    return reinterpret_cast<std::byte*>(buffer.load(std::memory_order_relaxed)) + offset;
   }
   // Sources are only read; a plan never lists input as a destination (verified).
   return (input ? const_cast<std::byte*>(task.input) : task.output) + offset;
@@ -490,10 +531,9 @@ TUTTI_HD_COLD inline void complete(const Task& task, std::uint32_t lane) {
   task.fired[lane].store(task.lanes[lane].fired, std::memory_order_release);
 }
 
-// Every thread of the block calls it with the same task, whose lanes stand at their beginning
-// (start_lanes) before any block of the task runs.
+// Every thread of the block calls it with the block's own task, begun (rank.hpp).
 template <class Fold, class Block>
-TUTTI_HD void run_block(Block& block, const Task& task) {
+TUTTI_HD void run_lanes(Block& block, const Task& task) {
   Shared& shared = block.shared();
   for (;;) {
     if (block.thread() == 0) shared.lane = next_ready(block, task);
@@ -510,15 +550,6 @@ TUTTI_HD void run_block(Block& block, const Task& task) {
       continue;
     }
     complete(task, lane);
-  }
-}
-
-// Puts all lanes at the beginning of an operation. One thread, before the blocks start.
-TUTTI_HD inline void start_lanes(const Task& task) {
-  for (std::uint32_t lane = 0; lane < task.program.lane_count; ++lane) {
-    task.lanes[lane] = {};
-    task.lanes[lane].slice = task.program.lanes[lane].replica;
-    task.fired[lane].store(0, std::memory_order_relaxed);
   }
 }
 

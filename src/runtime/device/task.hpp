@@ -33,25 +33,43 @@ struct LaneState {
   std::uint64_t fired = 0;       // steps completed in this operation
 };
 
-// A peer's buffers, for programs that read them.
-struct PeerBuffers {
-  const std::byte* input = nullptr;
-  const std::byte* output = nullptr;
+// What a rank keeps in its device's memory between operations, zero at first, so that a graph can
+// replay an operation without the host: its number is counted here. Only the block that ends an
+// operation writes the first line; peers read or write the others.
+struct RankWords {
+  alignas(64) Word operations;  // that have ended
+  Word ended;                   // blocks that have ended the one under way
+  Word carve;                   // of the last operation
+  Word carved;                  // the last operation under another carve
+  alignas(64) Word done;        // operations all of whose messages this rank has consumed
+  Word input, output;           // of the operation under way, for programs that read them
+  alignas(64) Word abort;       // not 0: give up; any rank writes it
 };
 
 // Why a task ended early; the first one stays. 0: it did not.
-enum class Fault : std::uint32_t { kNone, kSignature, kCorrupt };
-[[nodiscard]] TUTTI_HD constexpr std::uint64_t fault_word(Fault fault, std::uint32_t connection,
-                                                          bool sends) {
-  return std::uint64_t{static_cast<std::uint32_t>(fault)} << 32 | (sends ? 1u << 16 : 0u) |
-         connection;
+enum class Fault : std::uint32_t { kNone, kSignature, kCorrupt, kTimeout };
+// With whom, if that is known, by 32 bits.
+[[nodiscard]] TUTTI_HD constexpr std::uint64_t fault_word(Fault fault, Rank peer) {
+  return std::uint64_t{static_cast<std::uint32_t>(fault)} << 32 | static_cast<std::uint32_t>(peer);
+}
+struct FaultFound {
+  Fault fault = Fault::kNone;
+  Rank peer = kNoRank;
+};
+[[nodiscard]] constexpr FaultFound read_fault(std::uint64_t word) {
+  return {static_cast<Fault>(word >> 32), static_cast<Rank>(static_cast<std::uint32_t>(word))};
 }
 
 struct Task {
   ProgramView program;
   Connection* sends = nullptr;  // in the order of the plan
   Connection* recvs = nullptr;
-  const PeerBuffers* peers = nullptr;
+  const Rank* send_peers = nullptr;     // whom each of the sends goes to
+  const Rank* recv_peers = nullptr;     // whom each of the recvs comes from
+  RankWords* const* ranks = nullptr;    // of all ranks
+  RankWords* const* remotes = nullptr;  // of those whose memory is read, in the order of the plan
+  std::uint32_t rank = 0;
+  std::uint32_t rank_count = 1;
   Messages messages = Messages::kSlots;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // may equal input
@@ -60,12 +78,13 @@ struct Task {
   std::uint32_t element_bytes = 1;
   std::uint32_t average_over = 0;
   std::uint64_t room_bytes = 0;
-  std::uint64_t operation = 0;
+  std::uint64_t operation = 0;  // set when a block begins
   std::uint64_t signature = 0;
-  LaneState* lanes = nullptr;   // program.lane_count of them
-  Word* fired = nullptr;        // one a lane: LaneState::fired, for the other blocks
-  Word* fault = nullptr;        // fault_word
-  const Word* abort = nullptr;  // not 0: give up
+  std::uint64_t carve = 0;       // Plan::carve, mixed with the format of messages; not 0
+  std::uint64_t timeout_ns = 0;  // of waiting for the same thing; 0: for ever
+  LaneState* lanes = nullptr;    // program.lane_count of them
+  Word* fired = nullptr;         // one a lane: LaneState::fired, for the other blocks; 0 at first
+  Word* fault = nullptr;         // fault_word, for the host
 };
 
 }  // namespace tutti::device

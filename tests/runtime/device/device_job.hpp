@@ -20,12 +20,18 @@ class DeviceRank {
         program_(*device::encode_program(plan_)),
         lanes_(program_.lanes.size()),
         fired_(program_.lanes.size()) {
-    for (const ConnectionSpec& spec : plan_.sends) sends_.push_back(fabric.open(spec, true));
-    for (const ConnectionSpec& spec : plan_.recvs) recvs_.push_back(fabric.open(spec, false));
-    peers_.resize(plan_.remotes.size());
+    for (const ConnectionSpec& spec : plan_.sends) {
+      sends_.push_back(fabric.open(spec, true));
+      send_peers_.push_back(spec.destination);
+    }
+    for (const ConnectionSpec& spec : plan_.recvs) {
+      recvs_.push_back(fabric.open(spec, false));
+      recv_peers_.push_back(spec.source);
+    }
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] device::RankWords& words() { return words_; }
   [[nodiscard]] const Word& fault() const { return fault_; }
 
   struct Call {
@@ -34,16 +40,24 @@ class DeviceRank {
     std::uint64_t count = 0;
     DataType type = DataType::kInt32;
     std::uint32_t average_over = 0;
-    std::uint64_t operation = 0;
     std::uint64_t signature = 0;
   };
-  device::Task bind(const Call& call, device::Messages messages, const Word& abort) {
+  // `ranks` and `remotes` outlive the task.
+  device::Task bind(const Call& call, device::Messages messages,
+                    const std::vector<device::RankWords*>& ranks) {
     const std::size_t bytes_each = element_bytes(call.type);
     device::Task task;
     task.program = program_.view();
     task.sends = sends_.data();
     task.recvs = recvs_.data();
-    task.peers = peers_.data();
+    remotes_.clear();
+    for (const Rank rank : plan_.remotes) remotes_.push_back(ranks[static_cast<std::size_t>(rank)]);
+    task.remotes = remotes_.data();
+    task.send_peers = send_peers_.data();
+    task.recv_peers = recv_peers_.data();
+    task.ranks = ranks.data();
+    task.rank = static_cast<std::uint32_t>(plan_.rank);
+    task.rank_count = static_cast<std::uint32_t>(ranks.size());
     task.messages = messages;
     task.input = static_cast<const std::byte*>(call.input);
     task.output = static_cast<std::byte*>(call.output);
@@ -57,32 +71,25 @@ class DeviceRank {
                                 plan_.shape.scratch_versions;
     scratch_.resize(rooms * task.room_bytes / sizeof(std::max_align_t) + 1);
     task.scratch = reinterpret_cast<std::byte*>(scratch_.data());
-    task.operation = call.operation;
+    task.carve = plan_.carve;
     task.signature = call.signature;
     task.lanes = lanes_.data();
     task.fired = fired_.data();
     task.fault = &fault_;
-    task.abort = &abort;
     return task;
-  }
-  // For plans that read peers' memory: those of the call.
-  void lend(const std::vector<Call>& calls) {
-    for (std::size_t i = 0; i < peers_.size(); ++i) {
-      const Call& call = calls[static_cast<std::size_t>(plan_.remotes[i])];
-      peers_[i] = {static_cast<const std::byte*>(call.input),
-                   static_cast<const std::byte*>(call.output)};
-    }
   }
 
  private:
   Plan plan_;
   device::Program program_;
   std::vector<Connection> sends_, recvs_;
-  std::vector<device::PeerBuffers> peers_;
+  std::vector<device::RankWords*> remotes_;
+  std::vector<Rank> send_peers_, recv_peers_;
   std::vector<device::LaneState> lanes_;
   std::vector<Word> fired_;
   std::vector<std::max_align_t> scratch_;
   Word fault_;
+  device::RankWords words_;
 };
 
 // The plan options that a way of messages needs.

@@ -10,7 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/device/lane.hpp"
+#include "base/clock.hpp"
+#include "runtime/device/rank.hpp"
 
 namespace tutti::test {
 
@@ -33,6 +34,7 @@ class EmulatedBlock {
   [[nodiscard]] std::uint32_t threads() const { return threads_; }
   void sync() { common_.barrier.arrive_and_wait(); }
   void pause() { ::sched_yield(); }
+  [[nodiscard]] std::uint64_t now_ns() { return static_cast<std::uint64_t>(tutti::now_ns()); }
   [[nodiscard]] device::Shared& shared() { return common_.shared; }
 
  private:
@@ -49,14 +51,13 @@ template <class Fold>
 void launch(const Launch& shape, const std::vector<device::Task>& tasks) {
   std::vector<std::unique_ptr<EmulatedBlock::Common>> commons;
   std::vector<std::jthread> running;
-  for (const device::Task& task : tasks) device::start_lanes(task);
   for (const device::Task& task : tasks)
     for (std::uint32_t block = 0; block < shape.blocks; ++block) {
       commons.push_back(std::make_unique<EmulatedBlock::Common>(shape.threads));
       for (std::uint32_t thread = 0; thread < shape.threads; ++thread)
         running.emplace_back([&task, &common = *commons.back(), shape, block, thread] {
           EmulatedBlock self(block, shape.blocks, thread, shape.threads, common);
-          device::run_block<Fold>(self, task);
+          device::run_task<Fold>(self, task);
         });
     }
 }
