@@ -1,0 +1,48 @@
+// Which plan runs an operation on devices, by price: the algorithms and shapes that there are, each
+// priced from its schedule's counts as on the host (model/price.hpp), with a block for a core.
+//
+// The constants are priors for one GPU's memory, not measured yet; no size stands here.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/price.hpp"
+#include "runtime/device/task.hpp"
+#include "runtime/forced.hpp"
+#include "runtime/plan.hpp"
+
+namespace tutti::device {
+
+struct Candidate {
+  const Algorithm* algorithm = nullptr;
+  PlanOptions options;
+  Messages messages = Messages::kSlots;
+  double time_ns = 0;
+};
+
+// The algorithms of a job of ranks, with what their schedules count.
+class Choice {
+ public:
+  // `blocks_each`: that a rank may have resident.
+  Choice(std::int32_t ranks, std::uint32_t blocks_each, std::uint64_t arena_bytes)
+      : ranks_(ranks), blocks_each_(blocks_each), arena_bytes_(arena_bytes) {}
+
+  // The cheapest way to reduce `bytes` that `forced` leaves; the first of equals, so the same on
+  // all ranks. kNotSupported where there is none, with a reason.
+  [[nodiscard]] Result<Candidate> choose(const Forced& forced, std::uint64_t bytes);
+
+ private:
+  struct Counted {
+    const Algorithm* algorithm;
+    ScheduleCounts counts;
+  };
+  [[nodiscard]] Result<const Counted*> count(const Algorithm& algorithm);
+
+  std::int32_t ranks_;
+  std::uint32_t blocks_each_;
+  std::uint64_t arena_bytes_;
+  std::vector<std::unique_ptr<Counted>> counted_;
+};
+
+}  // namespace tutti::device

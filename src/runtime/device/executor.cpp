@@ -1,0 +1,187 @@
+#include "runtime/device/executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "runtime/control/board.hpp"
+
+namespace tutti::device {
+namespace {
+
+// What goes to device memory in one piece: arrays, one behind the other.
+class Image {
+ public:
+  // Where the copy of `values` will lie, from the image's start.
+  template <typename T>
+  std::uint64_t add(std::span<const T> values) {
+    const std::uint64_t at = room(values.size_bytes());
+    if (!values.empty())
+      std::memcpy(bytes_.data() + at, static_cast<const void*>(values.data()), values.size_bytes());
+    return at;
+  }
+  // Zeroes.
+  std::uint64_t room(std::uint64_t size) {
+    const std::uint64_t at = (bytes_.size() + kAligned - 1) / kAligned * kAligned;
+    bytes_.resize(at + size);
+    return at;
+  }
+  [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
+  [[nodiscard]] const std::byte* data() const { return bytes_.data(); }
+
+ private:
+  static constexpr std::uint64_t kAligned = 64;
+  std::vector<std::byte> bytes_;
+};
+
+// Packets order their own payload alone: all that a replica does is one block's then, whose
+// barriers order the rest (packets.hpp).
+std::uint32_t blocks_for(const Plan& plan, Messages messages, std::uint32_t blocks_each) {
+  const auto lanes = static_cast<std::uint32_t>(plan.lanes.size());
+  if (in_packets(messages) && lanes > plan.options.replicas) return 1;
+  return std::clamp(lanes, 1U, blocks_each);
+}
+
+}  // namespace
+
+Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns)
+    : job_(std::move(job)),
+      rank_(rank),
+      timeout_ns_(timeout_ns),
+      choice_(job_->ranks(), job_->blocks_each(), job_->arena_bytes()) {}
+
+Executor::~Executor() {
+  job_->drain(rank_);
+  for (const auto& [id, bound] : plans_)
+    if (bound->memory != nullptr) job_->platform().release(job_->device_of(rank_), bound->memory);
+}
+
+Status Executor::place(Bound& bound, const Program& program) {
+  const Plan& plan = bound.plan;
+  std::vector<Connection> sends, recvs;
+  for (const ConnectionSpec& spec : plan.sends) {
+    TUTTI_TRY_ASSIGN(const Connection connection, job_->open(spec, bound.messages, true));
+    sends.push_back(connection);
+  }
+  for (const ConnectionSpec& spec : plan.recvs) {
+    TUTTI_TRY_ASSIGN(const Connection connection, job_->open(spec, bound.messages, false));
+    recvs.push_back(connection);
+  }
+  std::vector<RankWords*> remotes;
+  std::vector<Rank> send_peers, recv_peers;
+  for (const ConnectionSpec& spec : plan.sends) send_peers.push_back(spec.destination);
+  for (const ConnectionSpec& spec : plan.recvs) recv_peers.push_back(spec.source);
+  for (const Rank peer : plan.remotes) remotes.push_back(job_->words_of(peer));
+
+  Image image;
+  const ProgramView from = program.view();
+  const std::uint64_t lanes = image.add(std::span(program.lanes));
+  const std::uint64_t loops = image.add(std::span(program.loops));
+  const std::uint64_t steps = image.add(std::span(program.steps));
+  const std::uint64_t operands = image.add(std::span(program.operands));
+  const std::uint64_t waits = image.add(std::span(program.waits));
+  const std::uint64_t sends_at = image.add(std::span<const Connection>(sends));
+  const std::uint64_t recvs_at = image.add(std::span<const Connection>(recvs));
+  const std::uint64_t remotes_at = image.add(std::span<RankWords* const>(remotes));
+  const std::uint64_t send_peers_at = image.add(std::span<const Rank>(send_peers));
+  const std::uint64_t recv_peers_at = image.add(std::span<const Rank>(recv_peers));
+  const std::uint64_t states = image.room(program.lanes.size() * sizeof(LaneState));
+  const std::uint64_t fired = image.room(program.lanes.size() * sizeof(Word));
+  const std::uint64_t uploaded = image.size();
+  // A room holds a chunk of a slice, which is at most a message.
+  const std::uint64_t rooms = std::uint64_t{from.scratch_rooms} * from.scratch_versions;
+  const std::uint64_t scratch = image.room(0);
+  const std::uint64_t all =
+      scratch + (rooms == 0 ? 0 : rooms * plan.message_bytes / plan.shape.max_message_chunks);
+  const int device = job_->device_of(rank_);
+  TUTTI_TRY_ASSIGN(bound.memory, job_->platform().allocate(device, all));
+  TUTTI_TRY(job_->platform().upload(device, bound.memory, image.data(), uploaded));
+
+  const auto at = [&]<typename T>(std::uint64_t offset, T*& pointer) {
+    pointer = reinterpret_cast<T*>(bound.memory + offset);
+  };
+  Task& task = bound.task;
+  task.program = from;
+  at(lanes, task.program.lanes);
+  at(loops, task.program.loops);
+  at(steps, task.program.steps);
+  at(operands, task.program.operands);
+  at(waits, task.program.waits);
+  at(sends_at, task.sends);
+  at(recvs_at, task.recvs);
+  at(remotes_at, task.remotes);
+  at(send_peers_at, task.send_peers);
+  at(recv_peers_at, task.recv_peers);
+  at(states, task.lanes);
+  at(fired, task.fired);
+  at(scratch, task.scratch);
+  return {};
+}
+
+Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
+  const Problem problem{.ranks = job_->ranks()};
+  const auto messages = static_cast<std::uint64_t>(candidate.messages);
+  const std::uint64_t key =
+      plan_id(*candidate.algorithm, problem, candidate.options) * 8 + messages;
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  auto bound = std::make_unique<Bound>();
+  TUTTI_TRY_ASSIGN(bound->plan,
+                   compile_plan(*candidate.algorithm, problem, candidate.options, rank_));
+  TUTTI_TRY_ASSIGN(const Program program, encode_program(bound->plan));
+  bound->messages = candidate.messages;
+  bound->blocks = blocks_for(bound->plan, candidate.messages, job_->blocks_each());
+  const Status placed = place(*bound, program);
+  if (!placed) {
+    if (bound->memory != nullptr) job_->platform().release(job_->device_of(rank_), bound->memory);
+    return tl::unexpected(placed.error());
+  }
+  Task& task = bound->task;
+  task.ranks = job_->words_on(rank_);
+  task.rank = static_cast<std::uint32_t>(rank_);
+  task.rank_count = static_cast<std::uint32_t>(job_->ranks());
+  task.messages = candidate.messages;
+  task.carve = bound->plan.carve * 8 + messages + 1;
+  task.timeout_ns = timeout_ns_;
+  task.fault = job_->fault_of(rank_);
+  return (plans_[key] = std::move(bound)).get();
+}
+
+Result<Issue> Executor::prepare(const DeviceCall& call, const Forced& forced) {
+  const std::uint64_t bytes_each = element_bytes(call.type);
+  const std::uint64_t bytes = call.count * bytes_each;
+  Bound*& known = chosen_[{forced.name, bytes}];
+  if (known == nullptr) {
+    TUTTI_TRY_ASSIGN(const Candidate candidate, choice_.choose(forced, bytes));
+    TUTTI_TRY_ASSIGN(known, bind(candidate));
+  }
+  last_ = known;
+  const Plan& plan = known->plan;
+  const std::uint64_t slices = plan.slices_for(call.count, bytes_each);
+  Task task = known->task;
+  task.input = static_cast<const std::byte*>(call.input);
+  task.output = static_cast<std::byte*>(call.output);
+  task.cut = {call.count, plan.shape.chunks, static_cast<std::uint32_t>(slices),
+              grain_elements(bytes_each)};
+  task.element_bytes = static_cast<std::uint32_t>(bytes_each);
+  task.average_over = call.op == ReduceOp::kAvg ? static_cast<std::uint32_t>(job_->ranks()) : 0;
+  task.room_bytes = task.cut.max_slice_count() * bytes_each;
+  // Without the operation's number, which a graph replays: epochs hold that.
+  task.signature =
+      OperationSignature{.type = call.type, .op = call.op, .count = call.count, .plan = plan.id}
+          .hash();
+  return Issue{.rank = rank_,
+               .stream = call.stream,
+               .type = call.type,
+               .op = call.op,
+               .blocks = known->blocks,
+               .plan = plan.id,
+               .task = task};
+}
+
+const Plan* Executor::last_plan() const {
+  const Bound* const last = last_.load();
+  return last == nullptr ? nullptr : &last->plan;
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,337 @@
+#include "runtime/device/job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "runtime/device/segment.hpp"
+
+namespace tutti::device {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<SessionKey, std::weak_ptr<Job>> jobs;  // guarded by mutex
+};
+Registry& registry() {
+  static auto* const all = new Registry;  // never destroyed: communicators may outlive main
+  return *all;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Job>> Job::join(Platform& platform, const SessionKey& key, Rank rank,
+                                       std::int32_t ranks, int device, std::uint64_t arena_bytes) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.jobs, [](const auto& entry) { return entry.second.expired(); });
+  std::shared_ptr<Job> job = all.jobs[key].lock();
+  if (job == nullptr) {
+    job = std::make_shared<Job>(platform, ranks, arena_bytes);
+    all.jobs[key] = job;
+  }
+  const std::lock_guard own(job->mutex_);
+  Member& member = job->members_[at(rank)];
+  if (member.joined)
+    return make_error(Code::kInvalidUsage, fmt::format("rank {} has joined twice", rank));
+  member.joined = true;
+  member.device = device;
+  return job;
+}
+
+Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
+    : platform_(platform), arena_bytes_(arena_bytes), members_(at(ranks)) {}
+
+Job::~Job() {
+  for (Rank rank = 0; rank < ranks(); ++rank) {
+    Member& member = members_[at(rank)];
+    drain(rank);
+    if (member.arrived != nullptr) platform_.release_event(member.arrived);
+    if (member.launched != nullptr) platform_.release_event(member.launched);
+  }
+  for (const Member& member : members_) {
+    if (member.segment != nullptr) platform_.release(member.device, member.segment);
+    if (member.table_room != nullptr) platform_.release(member.device, member.table_room);
+  }
+  if (Word* const faults = faults_.load()) platform_.release_words(faults);
+}
+
+Status Job::prepare() {
+  const std::lock_guard lock(mutex_);
+  if (prepared_) return {};
+  for (Rank rank = 0; rank < ranks(); ++rank) {
+    if (!members_[at(rank)].joined)
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("rank {} is in another process, or began before the program used CUDA; in "
+                      "this version device memory is reduced among ranks of one process",
+                      rank),
+          rank);
+    if (ranks_on(members_[at(rank)].device) > kMaxTasks)
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("{} ranks on device {}; at most {} in this version",
+                      ranks_on(members_[at(rank)].device), members_[at(rank)].device, kMaxTasks));
+  }
+  TUTTI_TRY(allocate_all());
+  TUTTI_TRY(fill_tables());
+  prepared_ = true;
+  return {};
+}
+
+// What is allocated before an error is freed with the job.
+Status Job::allocate_all() {
+  std::map<int, std::size_t> devices;
+  for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
+  blocks_each_ = ~0U;
+  for (const auto& [device, count] : devices) {
+    for (const auto& [other, unused] : devices) TUTTI_TRY(platform_.reach(device, other));
+    TUTTI_TRY_ASSIGN(const int resident, platform_.resident_blocks(device));
+    TUTTI_TRY_ASSIGN(Reservation taken,
+                     Reservation::take(device, resident, static_cast<int>(count)));
+    blocks_each_ = std::min(
+        blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.blocks()) / count));
+    reservations_.push_back(std::move(taken));
+  }
+  const SegmentLayout layout(ranks(), arena_bytes_);
+  for (Member& member : members_) {
+    TUTTI_TRY_ASSIGN(member.segment, platform_.allocate(member.device, layout.bytes()));
+    TUTTI_TRY_ASSIGN(member.table_room,
+                     platform_.allocate(member.device, members_.size() * sizeof(RankWords*)));
+    TUTTI_TRY_ASSIGN(member.arrived, platform_.make_event(member.device));
+    TUTTI_TRY_ASSIGN(member.launched, platform_.make_event(member.device));
+  }
+  TUTTI_TRY_ASSIGN(Word* const faults, platform_.allocate_words(members_.size()));
+  faults_.store(faults);
+  return {};
+}
+
+Status Job::fill_tables() {
+  std::vector<RankWords*> all;
+  for (Rank rank = 0; rank < ranks(); ++rank) all.push_back(words_of(rank));
+  for (Member& member : members_) {
+    member.table = reinterpret_cast<RankWords**>(member.table_room);
+    TUTTI_TRY(platform_.upload(member.device, member.table_room, static_cast<void*>(all.data()),
+                               all.size() * sizeof(RankWords*)));
+  }
+  return {};
+}
+
+std::size_t Job::ranks_on(int device) const {
+  return static_cast<std::size_t>(
+      std::ranges::count(members_, device, [](const Member& member) { return member.device; }));
+}
+
+RankWords* Job::words_of(Rank rank) const {
+  return reinterpret_cast<RankWords*>(members_[at(rank)].segment);
+}
+
+std::optional<Job::Found> Job::fault() const {
+  if (faults_.load() == nullptr) return std::nullopt;
+  for (Rank rank = 0; rank < ranks(); ++rank)
+    // Acquire: what the kernel did before it told.
+    if (const std::uint64_t word = fault_of(rank)->load(std::memory_order_acquire); word != 0)
+      return Found{rank, read_fault(word)};
+  return std::nullopt;
+}
+
+Result<Connection> Job::open(const ConnectionSpec& spec, Messages messages, bool sender) const {
+  const SegmentLayout layout(ranks(), arena_bytes_);
+  std::byte* const inbox = members_[at(spec.destination)].segment;
+  std::byte* const own = members_[at(sender ? spec.source : spec.destination)].segment;
+  const bool slots = spec.protocol == Protocol::kSlots;
+  const std::uint64_t cells_end = spec.first_cell + std::uint64_t{spec.slots} * spec.cells_per_slot;
+  const std::uint64_t arena_end = spec.arena_offset_bytes + spec.slots * spec.slot_bytes;
+  if (spec.index >= kConnectionsPerPairOnDevice || (slots && arena_end > arena_bytes_) ||
+      (!slots && cells_end > kCellsPerPairOnDevice))
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("connection {} from rank {} to rank {} lies outside the memory "
+                                  "that devices have for it",
+                                  spec.index, spec.source, spec.destination));
+  Connection c;
+  c.protocol = spec.protocol;
+  c.slots = spec.slots;
+  c.cells_per_slot = spec.cells_per_slot;
+  c.slot_bytes = spec.slot_bytes;
+  if (slots)
+    c.arena = inbox + layout.arena() + spec.arena_offset_bytes;
+  else
+    c.cells =
+        reinterpret_cast<Cell*>(inbox + layout.cells(spec.source, messages)) + spec.first_cell;
+  c.words =
+      reinterpret_cast<ConnectionWords*>(inbox + layout.connection_words(spec.source, spec.index));
+  c.state = reinterpret_cast<ConnectionState*>(
+      own + layout.state(sender ? spec.destination : spec.source, spec.index, sender));
+  return c;
+}
+
+// ---- launches ---------------------------------------------------------------------------------
+
+Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
+  std::vector<Issue> captured;
+  Ticket ticket;
+  const std::lock_guard lock(mutex_);
+  if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
+  for (const Issue& issue : issues) {
+    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(issue.stream));
+    if (capture != 0) {
+      captured.push_back(issue);
+      continue;
+    }
+    const int device = device_of(issue.rank);
+    ticket.emplace(device, batches_[device].number);
+    TUTTI_TRY(add(issue));
+  }
+  TUTTI_TRY(enqueue_captured(captured));
+  return ticket;
+}
+
+Status Job::await(const Ticket& ticket, std::int64_t timeout_ns) {
+  const Deadline deadline = timeout_ns > 0 ? Deadline::in_ns(timeout_ns)
+                                           : Deadline{std::numeric_limits<std::int64_t>::max()};
+  std::unique_lock lock(mutex_);
+  for (const auto& [device, number] : ticket)
+    TUTTI_TRY(await_launch(device, number, lock, deadline));
+  return {};
+}
+
+// Those of one device and one graph are one launch.
+Status Job::enqueue_captured(std::span<const Issue> issues) {
+  std::map<std::pair<int, std::uint64_t>, std::vector<Issue>> launches;
+  for (const Issue& issue : issues) {
+    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(issue.stream));
+    launches[{device_of(issue.rank), capture}].push_back(issue);
+  }
+  for (const auto& [key, together] : launches) {
+    const std::size_t all = ranks_on(key.first);
+    if (together.size() < all && all > kHardwareQueues)
+      return make_error(
+          Code::kInvalidUsage,
+          fmt::format("{} ranks of device {} are captured into graphs of their own, and a device "
+                      "runs {} kernels that wait for each other for certain; capture them in one "
+                      "group call",
+                      all, key.first, kHardwareQueues));
+    TUTTI_TRY(check_alike(together));
+    TUTTI_TRY(launch(together, true));
+  }
+  return {};
+}
+
+// The last rank of a device launches for all.
+Status Job::add(const Issue& issue) {
+  const int device = device_of(issue.rank);
+  Batch& batch = batches_[device];
+  if (std::ranges::any_of(batch.issues, [&](const Issue& one) { return one.rank == issue.rank; }))
+    return make_error(
+        Code::kInvalidUsage,
+        fmt::format("rank {} calls again before {} of its device have; calls of several ranks of a "
+                    "device by one thread belong into one group, an operation each",
+                    issue.rank, absent_from(batch, device)));
+  batch.issues.push_back(issue);
+  if (batch.issues.size() < ranks_on(device)) return {};
+  Status launched = check_alike(batch.issues);
+  if (launched) launched = launch(batch.issues, false);
+  batch.failed = launched ? std::nullopt : std::optional(launched.error());
+  batch.issues.clear();
+  ++batch.number;
+  changed_.notify_all();
+  return {};
+}
+
+Status Job::await_launch(int device, std::uint64_t number, std::unique_lock<std::mutex>& lock,
+                         Deadline deadline) {
+  Batch& batch = batches_[device];
+  while (batch.number == number && !aborted_) {
+    const auto left =
+        std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline.left_ns(), 0, 1'000'000'000));
+    changed_.wait_for(lock, left);
+    if (batch.number == number && deadline.passed())
+      return make_error(Code::kTimeout,
+                        fmt::format("{} of device {} did not come within the operation timeout "
+                                    "(TUTTI_OP_TIMEOUT_S)",
+                                    absent_from(batch, device), device));
+  }
+  if (batch.number == number) return make_error(Code::kRemoteError, "the communicator was aborted");
+  return batch.failed ? Status(tl::unexpected(*batch.failed)) : Status();
+}
+
+std::string Job::absent_from(const Batch& batch, int device) const {
+  std::string text;
+  for (Rank rank = 0; rank < ranks(); ++rank)
+    if (device_of(rank) == device &&
+        std::ranges::none_of(batch.issues, [&](const Issue& one) { return one.rank == rank; }))
+      text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
+  return text;
+}
+
+Status Job::check_alike(std::span<const Issue> issues) {
+  const auto text = [](const Issue& one) {
+    return fmt::format("rank {}: all_reduce of {} {}, {}, plan {:016x}", one.rank,
+                       one.task.cut.count, name_of(one.type), name_of(one.op), one.plan);
+  };
+  const Issue& first = issues.front();
+  for (const Issue& one : issues)
+    if (one.type != first.type || one.op != first.op || one.plan != first.plan ||
+        one.task.cut.count != first.task.cut.count)
+      return make_error(Code::kInvalidUsage,
+                        fmt::format("calls do not match: {}; {}", text(first), text(one)),
+                        one.rank);
+  return {};
+}
+
+// On the first one's stream, after what the others' streams hold, and before what they hold later.
+// An operation on another stream than the rank's last one comes after that one.
+Status Job::launch(std::span<const Issue> issues, bool captured) {
+  const Stream stream = issues.front().stream;
+  const int device = device_of(issues.front().rank);
+  std::vector<Task> tasks;
+  for (const Issue& issue : issues) {
+    Member& member = members_[at(issue.rank)];
+    tasks.push_back(issue.task);
+    if (issue.stream != stream) {
+      TUTTI_TRY(platform_.record(member.arrived, issue.stream));
+      TUTTI_TRY(platform_.wait(stream, member.arrived));
+    }
+    // A graph cannot wait for what is outside of it; its user orders the replays.
+    if (!captured && member.ever_launched && member.last_stream != stream)
+      TUTTI_TRY(platform_.wait(stream, member.launched));
+  }
+  TUTTI_TRY(platform_.launch({.device = device,
+                              .stream = stream,
+                              .type = issues.front().type,
+                              .op = issues.front().op,
+                              .blocks_each = issues.front().blocks,
+                              .tasks = tasks}));
+  for (const Issue& issue : issues) {
+    Member& member = members_[at(issue.rank)];
+    if (captured && issue.stream == stream) continue;
+    TUTTI_TRY(platform_.record(captured ? member.arrived : member.launched, stream));
+    if (issue.stream != stream)
+      TUTTI_TRY(platform_.wait(issue.stream, captured ? member.arrived : member.launched));
+    if (captured) continue;
+    member.ever_launched = true;
+    member.last_stream = stream;
+  }
+  return {};
+}
+
+void Job::abort() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(aborted_, true)) return;
+  changed_.notify_all();
+  if (!prepared_) return;
+  const std::uint64_t one = 1;
+  for (Rank rank = 0; rank < ranks(); ++rank)
+    // A device that refuses this has ended its kernels already.
+    static_cast<void>(platform_.upload(device_of(rank), &words_of(rank)->abort, &one, sizeof one));
+}
+
+void Job::drain(Rank rank) {
+  const Member& member = members_[at(rank)];
+  if (member.ever_launched) static_cast<void>(platform_.synchronize(member.launched));
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,143 @@
+// The ranks of a communicator that share a process, on their devices: the memory of their
+// connections, the blocks that they may have resident, and launches.
+//
+// All memory is allocated by whoever comes first, for all ranks, and freed when the last has left:
+// a peer may still write a credit to a rank that is through. Ranks of one device are one launch,
+// made by the last of them to come: so they run together whatever else the device does, and however
+// many hardware queues it has. Any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "runtime/device/budget.hpp"
+#include "runtime/device/interpreter.hpp"
+#include "runtime/device/platform.hpp"
+
+namespace tutti::device {
+
+// Equal for the ranks of one communicator.
+using SessionKey = std::array<std::byte, 16>;
+
+// Memory that a rank offers its peers on its device, by default.
+inline constexpr std::uint64_t kArenaBytes = std::uint64_t{32} << 20;
+// Of each ordered pair and each format of flagged messages, which never share memory.
+inline constexpr std::uint32_t kCellsPerPairOnDevice = 64;
+inline constexpr std::uint32_t kConnectionsPerPairOnDevice = 32;
+// Where ranks of a device are captured into graphs of their own, their kernels need as many of the
+// device's hardware queues: CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set.
+inline constexpr std::size_t kHardwareQueues = 8;
+
+// One rank's operation, ready to be launched.
+struct Issue {
+  Rank rank = 0;
+  Stream stream = nullptr;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint32_t blocks = 1;
+  std::uint64_t plan = 0;
+  Task task;
+};
+
+class Job {
+ public:
+  // Makes `rank` known in this process, with its device. Errors: kInvalidUsage where it is already.
+  [[nodiscard]] static Result<std::shared_ptr<Job>> join(Platform& platform, const SessionKey& key,
+                                                         Rank rank, std::int32_t ranks, int device,
+                                                         std::uint64_t arena_bytes = kArenaBytes);
+  Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  // Allocates, once. All ranks must have joined: kNotSupported where some are in other processes;
+  // kSystemError where memory or blocks are not to be had.
+  [[nodiscard]] Status prepare();
+
+  [[nodiscard]] Platform& platform() const { return platform_; }
+  [[nodiscard]] int device_of(Rank rank) const { return members_[at(rank)].device; }
+  [[nodiscard]] std::int32_t ranks() const { return static_cast<std::int32_t>(members_.size()); }
+  [[nodiscard]] std::uint64_t arena_bytes() const { return arena_bytes_; }
+  // Of every rank: what the fullest device leaves each.
+  [[nodiscard]] std::uint32_t blocks_each() const { return blocks_each_; }
+  // All ranks' words, in memory of the rank's device.
+  [[nodiscard]] RankWords* const* words_on(Rank rank) const { return members_[at(rank)].table; }
+  [[nodiscard]] RankWords* words_of(Rank rank) const;
+  [[nodiscard]] Word* fault_of(Rank rank) const { return faults_.load() + at(rank); }
+  // What the kernel of some rank found, if any. Never blocks.
+  struct Found {
+    Rank rank = kNoRank;
+    FaultFound what;
+  };
+  [[nodiscard]] std::optional<Found> fault() const;
+
+  // One end of a connection, as its rank's kernels see it. After prepare(). kInvalidArgument where
+  // the spec lies outside.
+  [[nodiscard]] Result<Connection> open(const ConnectionSpec& spec, Messages messages,
+                                        bool sender) const;
+
+  // The launches that some calls are part of: by device, of which number.
+  using Ticket = std::map<int, std::uint64_t>;
+  // Enqueues operations of one thread, at most one a rank. Where other ranks live on the device as
+  // well, it is launched when they have called too, which await() waits for, at most `timeout_ns`
+  // (0: for ever). What is captured is launched at once. Errors: kTimeout naming who did not come,
+  // kInvalidUsage where the ranks of a device call different things, kRemoteError after abort().
+  [[nodiscard]] Result<Ticket> enqueue(std::span<const Issue> issues);
+  [[nodiscard]] Status await(const Ticket& ticket, std::int64_t timeout_ns);
+  // Ends all operations on all ranks, and every await(). What is enqueued later ends at
+  // once.
+  void abort();
+  // Returns when all that this rank has enqueued has ended.
+  void drain(Rank rank);
+
+ private:
+  struct Member {
+    bool joined = false;
+    int device = -1;
+    std::byte* segment = nullptr;
+    std::byte* table_room = nullptr;
+    RankWords** table = nullptr;
+    Event arrived = nullptr, launched = nullptr;
+    bool ever_launched = false;
+    Stream last_stream = nullptr;
+  };
+  // Calls of the ranks of one device that have come so far.
+  struct Batch {
+    std::vector<Issue> issues;
+    std::uint64_t number = 0;     // of the batch that is being gathered
+    std::optional<Error> failed;  // of the last one
+  };
+  [[nodiscard]] static std::size_t at(Rank rank) { return static_cast<std::size_t>(rank); }
+  [[nodiscard]] Status allocate_all();
+  [[nodiscard]] Status fill_tables();
+  [[nodiscard]] std::size_t ranks_on(int device) const;
+  [[nodiscard]] Status enqueue_captured(std::span<const Issue> issues);
+  [[nodiscard]] Status add(const Issue& issue);
+  [[nodiscard]] Status await_launch(int device, std::uint64_t number,
+                                    std::unique_lock<std::mutex>& lock, Deadline deadline);
+  [[nodiscard]] Status launch(std::span<const Issue> issues, bool captured);
+  [[nodiscard]] static Status check_alike(std::span<const Issue> issues);
+  [[nodiscard]] std::string absent_from(const Batch& batch, int device) const;
+
+  Platform& platform_;
+  const std::uint64_t arena_bytes_;
+  std::vector<Member> members_;
+  std::vector<Reservation> reservations_;
+  std::uint32_t blocks_each_ = 1;
+  std::atomic<Word*> faults_{nullptr};  // in host memory, one a rank
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool prepared_ = false, aborted_ = false;
+  std::map<int, Batch> batches_;  // by device
+};
+
+}  // namespace tutti::device

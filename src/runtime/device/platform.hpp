@@ -1,0 +1,72 @@
+// What ranks on devices need of them: memory, launches, order between streams. One for all ranks of
+// the process: CUDA's (cuda_platform.cpp), or the tests' emulation by threads.
+//
+// Devices are numbered from 0, as CUDA numbers them. A stream is a cudaStream_t: work that is
+// enqueued on it runs in order. Any thread may call; nothing but synchronize() waits for a kernel.
+// The calling thread's current device is as before when a call returns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.hpp"
+#include "base/types.hpp"
+#include "runtime/device/task.hpp"
+
+namespace tutti::device {
+
+using Stream = void*;  // a cudaStream_t; null: the default one
+using Event = void*;   // a cudaEvent_t
+
+struct LaunchCall {
+  int device = 0;
+  Stream stream = nullptr;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint32_t blocks_each = 1;  // of every task
+  std::span<const Task> tasks;    // at most kMaxTasks
+};
+
+class Platform {
+ public:
+  virtual ~Platform() = default;
+
+  [[nodiscard]] virtual Result<int> current_device() = 0;
+  // That the interpreter's kernels run on at once, on an idle device.
+  [[nodiscard]] virtual Result<int> resident_blocks(int device) = 0;
+  // Lets kernels of one device reach the memory of another. Idempotent. kNotSupported where they
+  // cannot.
+  [[nodiscard]] virtual Status reach(int device, int other) = 0;
+
+  // Memory of a device, zeroed and aligned to a page.
+  [[nodiscard]] virtual Result<std::byte*> allocate(int device, std::uint64_t bytes) = 0;
+  virtual void release(int device, std::byte* memory) = 0;
+  // Returns when the bytes are there. Also while kernels run.
+  [[nodiscard]] virtual Status upload(int device, void* to, const void* from,
+                                      std::uint64_t bytes) = 0;
+  // Zeroed words of host memory that all devices write.
+  [[nodiscard]] virtual Result<Word*> allocate_words(std::uint64_t count) = 0;
+  virtual void release_words(Word* words) = 0;
+
+  // An event of a device. record() marks what has been enqueued on a stream, wait() lets a stream
+  // go on from there, synchronize() the calling thread.
+  [[nodiscard]] virtual Result<Event> make_event(int device) = 0;
+  virtual void release_event(Event event) = 0;
+  [[nodiscard]] virtual Status record(Event event, Stream stream) = 0;
+  [[nodiscard]] virtual Status wait(Stream stream, Event event) = 0;
+  [[nodiscard]] virtual Status synchronize(Event event) = 0;
+
+  // Of the capture into a graph that a stream is in; 0: none.
+  [[nodiscard]] virtual Result<std::uint64_t> capture_of(Stream stream) = 0;
+  [[nodiscard]] virtual Status launch(const LaunchCall& call) = 0;
+
+  // Where does a buffer lie? The device, or -1: host memory.
+  [[nodiscard]] virtual int device_of(const void* memory) = 0;
+};
+
+// CUDA's, made at first use; null where this build has no CUDA, the program has not used any so
+// far, or the machine has no device that runs these kernels. Any thread.
+[[nodiscard]] Platform* cuda_platform();
+
+}  // namespace tutti::device

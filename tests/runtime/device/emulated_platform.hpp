@@ -1,0 +1,182 @@
+// Devices of threads: memory is the host's, a stream is a thread that does what is enqueued in
+// order, a kernel is threads for blocks. What Job and Executor do on CUDA, they do on this.
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "emulation.hpp"
+#include "kernels/device/folds.hpp"
+#include "runtime/device/platform.hpp"
+
+namespace tutti::test {
+
+class EmulatedStream {
+ public:
+  explicit EmulatedStream(std::uint64_t capture = 0)
+      : capture_(capture), worker_([this](const std::stop_token& over) { work(over); }) {}
+  void enqueue(std::function<void()> item) {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+    changed_.notify_all();
+  }
+  void synchronize() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return items_.empty() && !busy_; });
+  }
+  // In a capture, what is enqueued is kept for replays, by whoever owns the stream.
+  [[nodiscard]] std::uint64_t capture() const { return capture_; }
+
+ private:
+  void work(const std::stop_token& over) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, over, [this] { return !items_.empty(); })) {
+      const std::function<void()> item = std::move(items_.front());
+      items_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      item();
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  const std::uint64_t capture_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::function<void()>> items_;
+  bool busy_ = false;
+  std::jthread worker_;  // the last: it ends before what it uses
+};
+
+class EmulatedPlatform final : public device::Platform {
+ public:
+  struct Shape {
+    int devices = 1;
+    int blocks = 12;  // resident on a device
+    std::uint32_t threads = 1;
+  };
+  explicit EmulatedPlatform(const Shape& shape) : shape_(shape) {}
+  ~EmulatedPlatform() override { EXPECT_EQ(allocated_, 0) << "memory of devices was left behind"; }
+
+  Result<int> current_device() override { return 0; }
+  Result<int> resident_blocks(int) override { return shape_.blocks; }
+  Status reach(int, int) override { return {}; }
+
+  Result<std::byte*> allocate(int, std::uint64_t bytes) override {
+    ++allocated_;
+    auto* const memory = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{4096}));
+    std::memset(memory, 0, bytes);
+    return memory;
+  }
+  void release(int, std::byte* memory) override {
+    if (memory == nullptr) return;
+    --allocated_;
+    ::operator delete (memory, std::align_val_t{4096});
+  }
+  Status upload(int, void* to, const void* from, std::uint64_t bytes) override {
+    // One word may be an abort, which kernels poll.
+    if (bytes == sizeof(std::uint64_t)) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, from, sizeof value);
+      static_cast<Word*>(to)->store(value, std::memory_order_release);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+    return {};
+  }
+  Result<Word*> allocate_words(std::uint64_t count) override {
+    ++allocated_;
+    return new Word[count]();
+  }
+  void release_words(Word* words) override {
+    --allocated_;
+    delete[] words;
+  }
+
+  Result<device::Event> make_event(int) override {
+    ++allocated_;
+    return new Mark;
+  }
+  void release_event(device::Event event) override {
+    --allocated_;
+    delete static_cast<Mark*>(event);
+  }
+  Status record(device::Event event, device::Stream stream) override {
+    auto passed = std::make_shared<std::atomic<bool>>(false);
+    static_cast<Mark*>(event)->set(passed);
+    of(stream).enqueue([passed] {
+      passed->store(true);
+      passed->notify_all();
+    });
+    return {};
+  }
+  Status wait(device::Stream stream, device::Event event) override {
+    of(stream).enqueue([passed = static_cast<Mark*>(event)->get()] {
+      if (passed) passed->wait(false);
+    });
+    return {};
+  }
+  Status synchronize(device::Event event) override {
+    if (const auto passed = static_cast<Mark*>(event)->get()) passed->wait(false);
+    return {};
+  }
+  Result<std::uint64_t> capture_of(device::Stream stream) override { return of(stream).capture(); }
+
+  Status launch(const device::LaunchCall& call) override {
+    ++launches_;
+    std::function<void()> kernel;
+    const std::vector<device::Task> tasks(call.tasks.begin(), call.tasks.end());
+    const Launch shape{.blocks = call.blocks_each, .threads = shape_.threads};
+    const auto found = [&]<class Fold>() {
+      kernel = [shape, tasks] { tutti::test::launch<Fold>(shape, tasks); };
+    };
+    // A few types: each is an interpreter of its own to compile.
+    bool known = call.op == ReduceOp::kSum;
+    if (known && call.type == DataType::kInt32)
+      found.operator()<device::Fold<device::Integer<std::int32_t>, device::Sum>>();
+    else if (known && call.type == DataType::kFloat32)
+      found.operator()<device::Fold<device::Real<float>, device::Sum>>();
+    else
+      known = false;
+    if (!known) return make_error(Code::kNotSupported, "not emulated");
+    of(call.stream).enqueue(std::move(kernel));
+    return {};
+  }
+  int device_of(const void*) override { return 0; }
+
+  [[nodiscard]] int launches() const { return launches_; }
+
+ private:
+  // What an event last marked.
+  class Mark {
+   public:
+    using Passed = std::shared_ptr<std::atomic<bool>>;
+    void set(Passed passed) {
+      const std::lock_guard lock(mutex_);
+      passed_ = std::move(passed);
+    }
+    [[nodiscard]] Passed get() const {
+      const std::lock_guard lock(mutex_);
+      return passed_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    Passed passed_;
+  };
+  static EmulatedStream& of(device::Stream stream) { return *static_cast<EmulatedStream*>(stream); }
+
+  const Shape shape_;
+  std::atomic<int> allocated_{0}, launches_{0};
+};
+
+}  // namespace tutti::test

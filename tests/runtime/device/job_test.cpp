@@ -1,0 +1,314 @@
+// Ranks of one process on emulated devices: every algorithm through choice, plans in device memory
+// and launches; ranks as threads and in one call; several devices; plans that take turns; captures
+// that are replayed; budgets; who does not come, calls another thing, or aborts.
+#include "runtime/device/job.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "emulated_platform.hpp"
+#include "runtime/device/executor.hpp"
+
+namespace tutti::test {
+namespace {
+
+using device::DeviceCall;
+using device::Executor;
+using device::Issue;
+using device::Job;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kArena = 256 << 10;
+constexpr std::int64_t kLongNs = 60'000'000'000;
+
+Status submit(Job& job, std::span<const Issue> issues, std::int64_t timeout_ns) {
+  TUTTI_TRY_ASSIGN(const Job::Ticket ticket, job.enqueue(issues));
+  return job.await(ticket, timeout_ns);
+}
+
+// A communicator's ranks, each with its stream and buffers.
+class Ranks {
+ public:
+  explicit Ranks(EmulatedPlatform& platform, std::int32_t count, int devices = 1,
+                 std::uint64_t timeout_ns = 0) {
+    device::SessionKey key{};
+    key[0] = static_cast<std::byte>(++jobs_made);
+    for (Rank rank = 0; rank < count; ++rank) {
+      auto job = Job::join(platform, key, rank, count, rank % devices, kArena);
+      EXPECT_TRUE(job) << job.error().message;
+      job_ = *job;
+    }
+    const Status prepared = job_->prepare();
+    EXPECT_TRUE(prepared) << prepared.error().message;
+    if (!prepared) return;
+    for (Rank rank = 0; rank < count; ++rank) {
+      executors_.push_back(std::make_unique<Executor>(job_, rank, timeout_ns));
+      streams_.push_back(std::make_unique<EmulatedStream>());
+    }
+  }
+
+  [[nodiscard]] Job& job() { return *job_; }
+  [[nodiscard]] std::size_t size() const { return executors_.size(); }
+  [[nodiscard]] EmulatedStream& stream(std::size_t rank) { return *streams_[rank]; }
+
+  // New inputs; what every output must be.
+  std::vector<std::int32_t> fill(std::size_t count, std::mt19937& random) {
+    std::vector<std::int32_t> want(count, 0);
+    inputs_.assign(size(), std::vector<std::int32_t>(count));
+    outputs_.assign(size(), std::vector<std::int32_t>(count, -1));
+    for (auto& input : inputs_)
+      for (std::size_t i = 0; i < count; ++i) {
+        input[i] = static_cast<std::int32_t>(random() % 1000);
+        want[i] += input[i];
+      }
+    return want;
+  }
+  [[nodiscard]] Result<Issue> issue(std::size_t rank, const Forced& forced) {
+    return executors_[rank]->prepare({.input = inputs_[rank].data(),
+                                      .output = outputs_[rank].data(),
+                                      .count = inputs_[rank].size(),
+                                      .type = DataType::kInt32,
+                                      .stream = streams_[rank].get()},
+                                     forced);
+  }
+  // All ranks' calls by this thread.
+  [[nodiscard]] Status call_together(const Forced& forced) {
+    std::vector<Issue> issues;
+    for (std::size_t rank = 0; rank < size(); ++rank) {
+      TUTTI_TRY_ASSIGN(Issue one, issue(rank, forced));
+      issues.push_back(one);
+    }
+    return submit(*job_, issues, kLongNs);
+  }
+  // A thread for each rank but those that are absent; their statuses.
+  std::vector<Status> call_apart(const Forced& forced, std::int64_t timeout_ns = kLongNs,
+                                 std::size_t absent = ~std::size_t{0}) {
+    std::vector<Status> statuses(size());
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < size(); ++rank)
+        if (rank != absent)
+          threads.emplace_back([&, rank] {
+            const Result<Issue> one = issue(rank, forced);
+            statuses[rank] =
+                one ? submit(*job_, {&*one, 1}, timeout_ns) : tl::unexpected(one.error());
+          });
+    }
+    return statuses;
+  }
+  void synchronize() {
+    for (const auto& stream : streams_) stream->synchronize();
+  }
+  void expect(const std::vector<std::int32_t>& want, std::string_view what) {
+    synchronize();
+    for (std::size_t rank = 0; rank < size(); ++rank) {
+      EXPECT_EQ(outputs_[rank], want) << "rank " << rank << ", " << what;
+    }
+    EXPECT_FALSE(job_->fault()) << what;
+  }
+  [[nodiscard]] std::vector<std::vector<std::int32_t>>& outputs() { return outputs_; }
+
+ private:
+  static inline int jobs_made = 0;
+  std::shared_ptr<Job> job_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<EmulatedStream>> streams_;
+  std::vector<std::vector<std::int32_t>> inputs_, outputs_;
+};
+
+Forced forced(std::string_view name) { return *parse_forced(name); }
+
+std::mt19937 seeded() {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  return std::mt19937(seed);
+}
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const Algorithm* const algorithm : all_algorithms())
+    for (const char* const protocol : {"", "@flagged", "@slots:replicas=2:slot=4K"})
+      names.push_back(std::string(algorithm->name) + protocol);
+  for (const Algorithm* const algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
+  return names;
+}
+
+class EveryAlgorithm : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryAlgorithm, SumsOnDevices) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({.threads = 2});
+  for (const std::int32_t count : {1, 2, 3, 5}) {
+    Ranks ranks(platform, count, 1 + static_cast<int>(random() % 2));
+    for (const std::size_t elements : {std::size_t{1}, std::size_t{777}, std::size_t{30'000}}) {
+      const auto want = ranks.fill(elements, random);
+      const Status called = ranks.call_together(forced(GetParam()));
+      ASSERT_TRUE(called) << called.error().message;
+      ranks.expect(want, fmt::format("{} of {}, {} elements", GetParam(), count, elements));
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, EveryAlgorithm, testing::ValuesIn(all_names()),
+                         [](const testing::TestParamInfo<std::string>& chosen) {
+                           std::string name = chosen.param;
+                           std::ranges::replace_if(
+                               name, [](char letter) { return std::isalnum(letter) == 0; }, '_');
+                           return name;
+                         });
+
+// Plans of all formats take turns over the same memory, many operations enqueued before any ends.
+TEST(DeviceJob, PlansTakeTurns) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 4, 2);
+  const std::vector<std::string> names = all_names();
+  for (int round = 0; round < 40; ++round) {
+    const auto want = ranks.fill(1 + random() % 3000, random);
+    const std::string& name = names[random() % names.size()];
+    for (int again = 0; again < 3; ++again) ASSERT_TRUE(ranks.call_together(forced(name)));
+    ranks.expect(want, name);
+  }
+}
+
+TEST(DeviceJob, RanksOfADeviceAreOneLaunchWhateverTheOrderOfTheirThreads) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 4);
+  for (int round = 0; round < 20; ++round) {
+    const auto want = ranks.fill(500, random);
+    for (const Status& status : ranks.call_apart({})) EXPECT_TRUE(status);
+    ranks.expect(want, "threads");
+  }
+  EXPECT_EQ(platform.launches(), 20);
+}
+
+// What a graph does: the same tasks again, without the host; here and there an ordinary call.
+TEST(DeviceJob, TasksCanBeReplayed) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 3);
+  const auto want = ranks.fill(2000, random);
+  std::vector<Issue> captured;
+  std::vector<device::Task> tasks;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    captured.push_back(*ranks.issue(rank, forced("ring@slots")));
+    tasks.push_back(captured.back().task);
+  }
+  for (int replay = 0; replay < 10; ++replay) {
+    for (auto& output : ranks.outputs()) std::ranges::fill(output, -1);
+    if (replay % 3 == 2) {
+      ASSERT_TRUE(ranks.call_together(forced("tree@flagged")));
+    } else {
+      ASSERT_TRUE(platform.launch({.stream = &ranks.stream(0),
+                                   .type = DataType::kInt32,
+                                   .blocks_each = captured[0].blocks,
+                                   .tasks = tasks}));
+    }
+    ranks.expect(want, "replay");
+  }
+}
+
+TEST(DeviceJob, ARankThatDoesNotComeIsNamed) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 3);
+  static_cast<void>(ranks.fill(100, random));
+  const auto statuses = ranks.call_apart({}, 1'000'000, 1);
+  for (const std::size_t rank : {0, 2}) {
+    ASSERT_FALSE(statuses[rank]);
+    EXPECT_EQ(statuses[rank].error().code, Code::kTimeout);
+    EXPECT_THAT(statuses[rank].error().message, HasSubstr("rank 1"));
+  }
+  ranks.job().abort();
+}
+
+// On a device of its own a rank is not waited for by the host; the kernels' own patience ends.
+TEST(DeviceJob, AKernelThatWaitsTooLongSaysForWhom) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2, 2, 1'000'000);
+  static_cast<void>(ranks.fill(100, random));
+  const auto statuses = ranks.call_apart(forced("ring@slots"), kLongNs, 1);
+  ASSERT_TRUE(statuses[0]);
+  ranks.synchronize();
+  const auto found = ranks.job().fault();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 0);
+  EXPECT_EQ(found->what.fault, device::Fault::kTimeout);
+  EXPECT_EQ(found->what.peer, 1);
+}
+
+TEST(DeviceJob, AnAbortEndsKernelsAndCalls) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 3, 2);  // ranks 0 and 2 share a device
+  static_cast<void>(ranks.fill(100, random));
+  std::jthread ends([&] {
+    for (auto turns = random() % 300; turns > 0; --turns) ::sched_yield();
+    ranks.job().abort();
+  });
+  const auto statuses = ranks.call_apart({}, kLongNs, 2);
+  ends.join();
+  EXPECT_FALSE(statuses[0]);  // it waited for rank 2 of its device
+  ranks.synchronize();        // the kernel of rank 1 has ended
+  const auto later = ranks.call_apart({});
+  for (const Status& status : later) EXPECT_FALSE(status);
+}
+
+TEST(DeviceJob, CallsThatDoNotMatchAreRefusedOnAllRanksOfADevice) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2);
+  static_cast<void>(ranks.fill(100, random));
+  std::vector<Issue> issues{*ranks.issue(0, {}), *ranks.issue(1, {})};
+  issues[1].op = ReduceOp::kMax;
+  std::vector<Status> statuses(2);
+  {
+    std::jthread other([&] { statuses[1] = submit(ranks.job(), {&issues[1], 1}, kLongNs); });
+    statuses[0] = submit(ranks.job(), {&issues[0], 1}, kLongNs);
+  }
+  for (const Status& status : statuses) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kInvalidUsage);
+    EXPECT_THAT(status.error().message, HasSubstr("do not match"));
+  }
+}
+
+TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
+  EmulatedPlatform platform({.blocks = 9});
+  std::vector<std::unique_ptr<Ranks>> all;
+  std::vector<std::uint32_t> blocks;
+  for (int i = 0; i < 3; ++i) {
+    all.push_back(std::make_unique<Ranks>(platform, 2));
+    blocks.push_back(all.back()->job().blocks_each());
+  }
+  EXPECT_THAT(blocks, testing::ElementsAre(2, 1, 1));  // 4, 2 and 2 of 9
+  device::SessionKey key{};
+  key[1] = std::byte{1};
+  const auto refused = Job::join(platform, key, 0, 2, 0, kArena);
+  ASSERT_TRUE(Job::join(platform, key, 1, 2, 0, kArena));
+  const Status full = (*refused)->prepare();
+  ASSERT_FALSE(full);
+  EXPECT_THAT(full.error().message, HasSubstr("runs 9 blocks at once, of which 8 belong"));
+  all.pop_back();  // gives its blocks back
+  EXPECT_TRUE((*refused)->prepare());
+}
+
+TEST(DeviceJob, RanksOfOtherProcessesAreRefused) {
+  EmulatedPlatform platform({});
+  device::SessionKey key{};
+  key[2] = std::byte{1};
+  const auto job = Job::join(platform, key, 1, 2, 0, kArena);
+  const Status status = (*job)->prepare();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kNotSupported);
+  EXPECT_THAT(status.error().message, HasSubstr("rank 0 is in another process"));
+}
+
+}  // namespace
+}  // namespace tutti::test
