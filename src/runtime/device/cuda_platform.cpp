@@ -1,0 +1,261 @@
+// Devices by the CUDA runtime. Compiled by g++; the kernels are in interpreter_*.cu.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "runtime/device/interpreter.hpp"
+#include "runtime/device/platform.hpp"
+
+namespace tutti::device {
+namespace {
+
+[[nodiscard]] Status checked(cudaError_t error, const char* what, int device) {
+  if (error == cudaSuccess) return {};
+  return make_error(Code::kUnhandledCudaError,
+                    fmt::format("CUDA device {}: {}: {} ({}); run with compute-sanitizer or look "
+                                "for an earlier error of the program",
+                                device, what, cudaGetErrorString(error), cudaGetErrorName(error)));
+}
+
+// The calling thread's device while it lives, and a capture of this thread is not disturbed by
+// calls that a capture forbids: they concern memory of our own.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    static_cast<void>(cudaGetDevice(&before_));
+    static_cast<void>(cudaSetDevice(device));
+    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+    static_cast<void>(cudaSetDevice(before_));
+  }
+
+ private:
+  int before_ = 0;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// A stream of our own, which does not wait for the default one.
+class OwnStream {
+ public:
+  OwnStream() { error_ = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  ~OwnStream() {
+    if (error_ == cudaSuccess) static_cast<void>(cudaStreamDestroy(stream_));
+  }
+  [[nodiscard]] cudaError_t error() const { return error_; }
+  [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaError_t error_;
+};
+
+const void* kernel_of(DataType type, ReduceOp op) {
+  for (const auto lookup : {integer_interpreter, float_interpreter, float8_interpreter})
+    if (const void* const kernel = lookup(type, op)) return kernel;
+  return nullptr;
+}
+
+class CudaPlatform final : public Platform {
+ public:
+  Result<int> current_device() override {
+    int device = 0;
+    TUTTI_TRY(checked(cudaGetDevice(&device), "no current device", -1));
+    return device;
+  }
+
+  Result<int> resident_blocks(int device) override {
+    const OnDevice here(device);
+    int processors = 0, most = 0;
+    TUTTI_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+                      "cannot count its multiprocessors", device));
+    TUTTI_TRY(
+        checked(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                    &most, kernel_of(DataType::kFloat32, ReduceOp::kSum), kInterpreterThreads, 0),
+                "cannot ask how many blocks run at once", device));
+    return processors * std::min(most, 1);
+  }
+
+  Status reach(int device, int other) override {
+    if (device == other) return {};
+    const std::lock_guard lock(mutex_);
+    if (reached_.contains({device, other})) return {};
+    const OnDevice here(device);
+    int can = 0;
+    TUTTI_TRY(checked(cudaDeviceCanAccessPeer(&can, device, other),
+                      "cannot ask which peers it reaches", device));
+    if (can == 0)
+      return make_error(Code::kNotSupported,
+                        fmt::format("CUDA device {} cannot reach the memory of device {}; use "
+                                    "devices joined by NVLink or below one PCIe root",
+                                    device, other));
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error != cudaErrorPeerAccessAlreadyEnabled)
+      TUTTI_TRY(checked(error, "cannot enable access to a peer", device));
+    static_cast<void>(cudaGetLastError());
+    reached_.insert({device, other});
+    return {};
+  }
+
+  Result<std::byte*> allocate(int device, std::uint64_t bytes) override {
+    const OnDevice here(device);
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, bytes) == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      return make_error(Code::kSystemError,
+                        fmt::format("CUDA device {} has no {} bytes left for connections; free "
+                                    "memory of the device",
+                                    device, bytes));
+    }
+    if (memory == nullptr)
+      return tl::unexpected(checked(cudaGetLastError(), "cannot allocate", device).error());
+    auto* const place = static_cast<std::byte*>(memory);
+    const OwnStream stream;
+    cudaError_t error = stream.error();
+    if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, bytes, stream.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream.get());
+    if (error == cudaSuccess) return place;
+    release(device, place);
+    return tl::unexpected(checked(error, "cannot clear memory", device).error());
+  }
+  void release(int device, std::byte* memory) override {
+    const OnDevice here(device);
+    static_cast<void>(cudaFree(memory));
+  }
+  Status upload(int device, void* to, const void* from, std::uint64_t bytes) override {
+    const OnDevice here(device);
+    const OwnStream stream;
+    cudaError_t error = stream.error();
+    if (error == cudaSuccess)
+      error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get());
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream.get());
+    return checked(error, "cannot copy to its memory", device);
+  }
+  Result<Word*> allocate_words(std::uint64_t count) override {
+    const OnDevice here(0);
+    void* memory = nullptr;
+    TUTTI_TRY(checked(
+        cudaHostAlloc(&memory, count * sizeof(Word), cudaHostAllocPortable | cudaHostAllocMapped),
+        "cannot allocate pinned host memory", 0));
+    auto* const words = static_cast<Word*>(memory);
+    for (std::uint64_t i = 0; i < count; ++i) new (&words[i]) Word;
+    return words;
+  }
+  void release_words(Word* words) override { static_cast<void>(cudaFreeHost(words)); }
+
+  Result<Event> make_event(int device) override {
+    const OnDevice here(device);
+    cudaEvent_t event = nullptr;
+    TUTTI_TRY(checked(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                      "cannot make an event", device));
+    return event;
+  }
+  void release_event(Event event) override {
+    static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+  }
+  Status record(Event event, Stream stream) override {
+    return checked(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_of(stream)),
+                   "cannot record an event", -1);
+  }
+  Status wait(Stream stream, Event event) override {
+    return checked(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0),
+                   "a stream cannot wait for an event", -1);
+  }
+  Status synchronize(Event event) override {
+    return checked(cudaEventSynchronize(static_cast<cudaEvent_t>(event)),
+                   "work before an event failed", -1);
+  }
+  Result<std::uint64_t> capture_of(Stream stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    // The legacy default stream cannot be asked while another is captured, and is none itself.
+    if (cudaStreamGetCaptureInfo(stream_of(stream), &status, &id) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return 0;
+    }
+    return status == cudaStreamCaptureStatusActive ? id + 1 : 0;
+  }
+
+  Status launch(const LaunchCall& call) override {
+    const void* const kernel = kernel_of(call.type, call.op);
+    if (kernel == nullptr || call.tasks.size() > kMaxTasks)
+      return make_error(Code::kInternalError,
+                        fmt::format("no kernel for {} tasks of {} {}", call.tasks.size(),
+                                    name_of(call.type), name_of(call.op)));
+    int before = 0;
+    TUTTI_TRY(checked(cudaGetDevice(&before), "no current device", call.device));
+    if (before != call.device)
+      TUTTI_TRY(checked(cudaSetDevice(call.device), "cannot be made current", call.device));
+    LaunchArguments arguments;
+    arguments.blocks_each = call.blocks_each;
+    std::copy(call.tasks.begin(), call.tasks.end(), arguments.tasks);
+    void* parameters[] = {&arguments};
+    const auto blocks = static_cast<unsigned>(call.blocks_each * call.tasks.size());
+    const cudaError_t error = cudaLaunchKernel(kernel, dim3(blocks), dim3(kInterpreterThreads),
+                                               parameters, 0, stream_of(call.stream));
+    if (before != call.device) static_cast<void>(cudaSetDevice(before));
+    return checked(error, "cannot launch the interpreter", call.device);
+  }
+
+  int device_of(const void* memory) override {
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return -1;
+    }
+    const bool device =
+        attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    return device ? attributes.device : -1;
+  }
+
+ private:
+  static cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
+
+  std::mutex mutex_;
+  std::set<std::pair<int, int>> reached_;  // guarded by mutex_
+};
+
+// Loading the kernels now keeps the first launch from waiting for kernels that run: one kernel of
+// another rank may be waiting for that very launch.
+bool load_kernels() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  for (int type = 0; type < kDataTypeCount; ++type)
+    for (int op = 0; op < kReduceOpCount; ++op) {
+      cudaFuncAttributes attributes{};
+      const void* const kernel = kernel_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
+      if (kernel != nullptr && cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return false;
+      }
+    }
+  return true;
+}
+
+}  // namespace
+
+Platform* cuda_platform() {
+  // Without a driver in the process nobody has device memory; a program without CUDA need not wait
+  // for a device to wake up.
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) return nullptr;
+  ::dlclose(driver);
+  // Never destroyed: communicators may outlive main.
+  static Platform* const platform = load_kernels() ? new CudaPlatform : nullptr;
+  return platform;
+}
+
+}  // namespace tutti::device

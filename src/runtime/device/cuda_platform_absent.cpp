@@ -1,0 +1,8 @@
+// Of a build without CUDA.
+#include "runtime/device/platform.hpp"
+
+namespace tutti::device {
+
+Platform* cuda_platform() { return nullptr; }
+
+}  // namespace tutti::device
