@@ -16,12 +16,19 @@
  * Units. `count` is in elements of the data type, `size` and every name ending in Bytes in bytes,
  * every name ending in Ms in milliseconds. A rank is 0 <= rank < nranks, in the user's order.
  *
- * Host communicators and streams. A communicator whose rank was initialized without a CUDA device
- * is a host communicator: buffers are ordinary host memory of any alignment that suits the data
- * type. Its stream argument is NULL, which means: the calling thread runs the operation and the
- * call returns when it is complete (recvbuff holds the result, sendbuff may be reused). Inside a
- * group the same holds for tuttiGroupEnd. A stream that is not NULL gives tuttiNotSupported in
- * this version.
+ * Host memory. Buffers are ordinary host memory of any alignment that suits the data type. The
+ * stream is NULL, which means: the calling thread runs the operation and the call returns when it
+ * is complete (recvbuff holds the result, sendbuff may be reused). Inside a group the same holds
+ * for tuttiGroupEnd. Another stream gives tuttiNotSupported in this version.
+ *
+ * Device memory. A rank whose thread has a current CUDA device when it is initialized (the program
+ * has used CUDA before) takes buffers of device memory too, both of a call. The call enqueues on
+ * `stream` (NULL: the default stream) and returns once all ranks that share the rank's GPU have
+ * called: ranks of one GPU are launched together, so several of them in one thread belong into a
+ * group. What a kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may
+ * be captured into CUDA graphs; the first of its size and type allocates and should come before.
+ * Calls of a communicator on several streams run in the order of issue. In this version all ranks
+ * of a call with device memory are threads of one process.
  *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
  * count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage
@@ -153,8 +160,8 @@ typedef enum {
   tuttiFloat64 = 8,
   tuttiDouble = 8,
   tuttiBfloat16 = 9,    /* the upper half of a binary32 */
-  tuttiFloat8e4m3 = 10, /* not reduced in this version: tuttiNotSupported */
-  tuttiFloat8e5m2 = 11, /* not reduced in this version: tuttiNotSupported */
+  tuttiFloat8e4m3 = 10, /* reduced in device memory only; else tuttiNotSupported */
+  tuttiFloat8e5m2 = 11, /* reduced in device memory only; else tuttiNotSupported */
   tuttiNumTypes = 12
 } tuttiDataType_t;
 

@@ -56,6 +56,7 @@ Result<Settings> Communicator::decide() {
 Status Communicator::agree_on_settings(Deadline deadline) {
   windows_.emplace(*control_);
   shrink_.emplace(*control_);
+  TUTTI_TRY(join_on_device(device_));
   if (ranks_ == 1) return force({});
   // Before the exchange, so that ranks of one process find each other's after it.
   lent_ = LentMemory(control_->session(), rank_, board_->call_record(rank_));

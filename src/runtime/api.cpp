@@ -29,9 +29,19 @@ int value_of(const Enum& caller_s) {
   return value;
 }
 
+// Of the calling thread; none where the program has not used CUDA, or this build has none.
+std::optional<int> current_device() {
+  device::Platform* const platform = device::cuda_platform();
+  if (platform == nullptr) return std::nullopt;
+  const Result<int> device = platform->current_device();
+  return device ? std::optional(*device) : std::nullopt;
+}
+
 // Initializes now, or when the thread's group ends; *comm is written now in either case.
+// `device`: of the rank; none: the calling thread's.
 Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
-                             const tuttiConfig_t* config, const char* function) {
+                             const tuttiConfig_t* config, const char* function,
+                             std::optional<int> device = {}) {
   if (comm == nullptr) return bad_argument(function, "comm is NULL");
   *comm = nullptr;
   if (ranks > control::kMaxRanks)
@@ -42,7 +52,8 @@ Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& 
         function, fmt::format("rank {} of {} ranks; a rank is 0 <= rank < nranks", rank, ranks));
   const Result<Config>& environment = process_config();
   if (!environment) return tl::unexpected(environment.error());
-  TUTTI_TRY_ASSIGN(const CommunicatorOptions options, make_options(*environment, config, function));
+  TUTTI_TRY_ASSIGN(CommunicatorOptions options, make_options(*environment, config, function));
+  options.device = device ? device : current_device();
   TUTTI_TRY(parse_forced(options.config.algo));
   UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
@@ -70,11 +81,12 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int t
     return bad_argument(kName, fmt::format("data type {} is none", type));
   if (op < 0 || op >= kReduceOpCount)
     return bad_argument(kName, fmt::format("operation {} is none", op));
-  const AllReduceCall call{.input = sendbuff,
-                           .output = recvbuff,
-                           .count = count,
-                           .type = static_cast<DataType>(type),
-                           .op = static_cast<ReduceOp>(op)};
+  AllReduceCall call{.input = sendbuff,
+                     .output = recvbuff,
+                     .count = count,
+                     .type = static_cast<DataType>(type),
+                     .op = static_cast<ReduceOp>(op),
+                     .stream = stream};
   const std::size_t bytes_each = element_bytes(call.type);
   if (count > SIZE_MAX / 2 / bytes_each)
     return bad_argument(kName, fmt::format("count {} is more than memory can hold", count));
@@ -86,11 +98,14 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int t
     return bad_argument(kName, fmt::format("a buffer is not aligned to {} bytes", bytes_each));
   if (from != to && from < to + count * bytes_each && to < from + count * bytes_each)
     return bad_argument(kName, "sendbuff and recvbuff overlap; pass the same pointer for in place");
-  if (stream != nullptr)
-    return make_error(Code::kNotSupported,
-                      fmt::format("{}: a host communicator runs in the calling thread; pass a NULL "
-                                  "stream",
-                                  kName));
+  call.on_device = communicator->on_device() != nullptr && count > 0 &&
+                   communicator->on_device()->holds(recvbuff);
+  if (stream != nullptr && !call.on_device && count > 0)
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("{}: with host memory the calling thread runs the operation; pass "
+                    "a NULL stream, or device memory",
+                    kName));
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, kName));
@@ -98,7 +113,7 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int t
     return {};
   }
   HeldCall one{communicator, call, nullptr};
-  return run_operations({&one, 1});
+  return call.on_device ? run_on_devices({&one, 1}) : run_operations({&one, 1});
 }
 
 template <std::size_t n>
@@ -165,10 +180,11 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     constexpr const char* kName = "tuttiCommInitAll";
     if (comm == nullptr) return bad_argument(kName, "comm is NULL");
     if (ndev < 1) return bad_argument(kName, fmt::format("ndev is {}; use >= 1", ndev));
-    if (devlist != nullptr)
-      return make_error(
-          Code::kNotSupported,
-          fmt::format("{}: devices are not in this version; pass a NULL devlist", kName));
+    if (devlist != nullptr && !current_device())
+      return make_error(Code::kNotSupported,
+                        fmt::format("{}: there is no CUDA device that this build's kernels run on; "
+                                    "pass a NULL devlist for ranks on host memory",
+                                    kName));
     std::fill_n(comm, ndev, nullptr);
     // All ranks are in this process: nobody comes over the network.
     TUTTI_TRY_ASSIGN(const UniqueId id,
@@ -178,7 +194,9 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     Group& group = Group::current();
     group.start();
     for (int i = 0; i < ndev; ++i)
-      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName); !handle) {
+      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName,
+                                         devlist == nullptr ? std::optional<int>{} : devlist[i]);
+          !handle) {
         group.fail(handle.error());
         break;
       }
@@ -247,9 +265,10 @@ tuttiResult_t tuttiCommUserRank(const tuttiComm_t comm, int* rank) {
 
 tuttiResult_t tuttiCommCuDevice(const tuttiComm_t comm, int* device) {
   return guarded("tuttiCommCuDevice", comm, [&]() -> Status {
-    TUTTI_TRY(open_handle(comm, "tuttiCommCuDevice"));
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommCuDevice"));
     if (device == nullptr) return bad_argument("tuttiCommCuDevice", "device is NULL");
-    *device = TUTTI_DEVICE_HOST;
+    *device = communicator->on_device() == nullptr ? TUTTI_DEVICE_HOST
+                                                   : communicator->on_device()->device();
     return {};
   });
 }

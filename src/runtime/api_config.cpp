@@ -54,7 +54,7 @@ Status check_ranges(const tuttiConfig_t& config, const char* function) {
 
 Result<CommunicatorOptions> make_options(const Config& base, const tuttiConfig_t* config,
                                          const char* function) {
-  CommunicatorOptions options{.config = base, .cancel = {}};
+  CommunicatorOptions options{.config = base, .cancel = {}, .device = {}};
   if (config == nullptr) return options;
   if (config->size != sizeof(tuttiConfig_t) || config->magic != TUTTI_CONFIG_MAGIC)
     return bad_argument(function, "start the configuration from TUTTI_CONFIG_INITIALIZER");

@@ -21,9 +21,10 @@ using Agree = std::function<Result<std::unique_ptr<ControlPlane>>(Communicator&)
 Status regroup(const char* function, tuttiComm_t parent, tuttiComm_t* newcomm,
                const tuttiConfig_t* config, bool member, const Agree& agree) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(parent, function));
-  TUTTI_TRY_ASSIGN(const CommunicatorOptions options,
+  TUTTI_TRY_ASSIGN(CommunicatorOptions options,
                    make_options(communicator->config(), config, function));
   TUTTI_TRY(parse_forced(options.config.algo));
+  if (communicator->on_device() != nullptr) options.device = communicator->on_device()->device();
   OwnedHandle made = make_handle();
   const Group::Task task = [=, own = made.get()](Communicator& old) -> Status {
     TUTTI_TRY_ASSIGN(std::unique_ptr<ControlPlane> job, agree(old));

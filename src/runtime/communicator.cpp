@@ -99,7 +99,11 @@ class Gathered {
 }  // namespace
 
 Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options)
-    : rank_(rank), ranks_(ranks), generation_(control::fork_generation()), config_(options.config) {
+    : rank_(rank),
+      ranks_(ranks),
+      generation_(control::fork_generation()),
+      config_(options.config),
+      device_(options.device) {
   if (auto log = Log::open(config_.log_level, config_.log_file, rank)) {
     log_ = *std::move(log);
   } else {
@@ -108,7 +112,12 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
   }
 }
 
-Communicator::~Communicator() { leave(); }
+Communicator::~Communicator() {
+  // What is enqueued ends; at once where there was an error.
+  if (on_device_ != nullptr && board_ && error()) on_device_->abort();
+  on_device_.reset();
+  leave();
+}
 
 Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, Rank rank,
                                                            std::int32_t ranks,
@@ -470,6 +479,7 @@ Poison Communicator::death_of(Rank dead) const {
 
 Error Communicator::poison(const Poison& poison) {
   board_->poison(poison);
+  if (on_device_ != nullptr) on_device_->abort();
   // Another rank may have been first: everybody tells the same story.
   const Error error = poison_error(board_->read_poison().value_or(poison), peers_);
   set_error(error);
@@ -486,6 +496,7 @@ std::optional<Error> Communicator::error() const {
     const std::lock_guard lock(error_mutex_);
     if (error_) return error_;
   }
+  if (auto fault = device_fault()) return fault;
   if (!board_->poisoned()) return std::nullopt;
   if (const auto poison = board_->read_poison()) return poison_error(*poison, peers_);
   return std::nullopt;  // claimed, about to be published
@@ -512,6 +523,7 @@ void Communicator::revoke() {
 }
 
 Status Communicator::finalize() {
+  if (on_device_ != nullptr) on_device_->drain();
   if (const auto error = this->error()) return tl::unexpected(*error);
   if (board_->state(rank_) == RankState::kAlive) board_->set_state(RankState::kLeaving);
   return {};
@@ -539,6 +551,14 @@ Communicator::Info Communicator::info() const {
     info.last_plan = last_plan_->plan.id;
     info.last_slices = last_slices_;
     info.last_replicas = last_plan_->plan.options.replicas;
+  }
+  const Plan* const on_device = on_device_ == nullptr ? nullptr : on_device_->last_plan();
+  if (on_device != nullptr) {
+    info.last_algorithm = on_device->algorithm->name;
+    info.last_protocol = name_of(on_device->options.protocol);
+    info.last_plan = on_device->id;
+    info.last_slices = 0;  // of the call, which is not kept
+    info.last_replicas = on_device->options.replicas;
   }
   info.operations = completed_;
   for (const auto& [id, bound] : plans_) {

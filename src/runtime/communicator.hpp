@@ -25,6 +25,7 @@
 #include "runtime/explain.hpp"
 #include "runtime/host_executor.hpp"
 #include "runtime/layout_exchange.hpp"
+#include "runtime/rank_on_device.hpp"
 #include "runtime/regroup.hpp"
 #include "runtime/waiter.hpp"
 #include "runtime/window.hpp"
@@ -34,7 +35,8 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
-  std::stop_token cancel;  // ends create() early
+  std::stop_token cancel;     // ends create() early
+  std::optional<int> device;  // of this rank, for calls with device memory
 };
 
 // One call, validated by the C boundary for type and operation ranges.
@@ -44,6 +46,8 @@ struct AllReduceCall {
   std::uint64_t count = 0;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  bool on_device = false;  // the buffers lie in device memory
+  void* stream = nullptr;  // of those
 };
 
 class Communicator;
@@ -110,6 +114,14 @@ class Communicator {
   [[nodiscard]] Result<bool> turn(Operation& operation, bool& started, std::int64_t waited_ns,
                                   bool slow);
 
+  // Null: a host communicator.
+  [[nodiscard]] RankOnDevice* on_device() const { return on_device_.get(); }
+  // Makes a launch of a call with device memory; nothing where there is nothing to do. The user's
+  // thread. Poisons after an error that other ranks do not find as well.
+  [[nodiscard]] Result<std::optional<device::Issue>> prepare_on_device(const AllReduceCall& call);
+  // Poisons the job with an error of a launch.
+  void fail_on_device(const Error& error);
+
   // Every way to run an all-reduce of `bytes`, with prices; what was measured, on rank 0. Counts
   // all schedules the first time. The user's thread. Errors: those of a call of that size.
   [[nodiscard]] Result<Explanation> explain(std::uint64_t bytes, bool in_windows);
@@ -150,6 +162,9 @@ class Communicator {
   // This rank's settings; rank 0 fills in its table.
   [[nodiscard]] Result<Settings> decide();
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
+  // Before the exchange, so that ranks of one process know each other's devices after it.
+  [[nodiscard]] Status join_on_device(std::optional<int> device);
+  [[nodiscard]] std::optional<Error> device_fault() const;
   // What follows from knowing all: how many cores there are together, and, if `laid_out`, orders.
   [[nodiscard]] Status agree_again(const OwnPlace& place, std::int32_t cores, bool laid_out,
                                    Deadline deadline);
@@ -190,6 +205,7 @@ class Communicator {
   const std::int32_t ranks_;
   const std::uint64_t generation_;  // of forks, when this was made
   const Config config_;
+  const std::optional<int> device_;
   Log log_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Board> board_;
@@ -211,6 +227,7 @@ class Communicator {
   std::optional<std::vector<Contender>> explained_;  // all there are; once asked for
   std::string kept_text_;
 
+  std::unique_ptr<RankOnDevice> on_device_;
   std::optional<WindowTable> windows_;  // there once joined
   std::optional<Shrink> shrink_;        // the same
   LentMemory lent_;                     // of the operation at hand, to peers that read it

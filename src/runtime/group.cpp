@@ -134,7 +134,12 @@ Status Group::run() {
   TUTTI_TRY_ASSIGN(const std::vector<TaskQueue> tasks, hold_tasks());
   TUTTI_TRY(run_inits());
   TUTTI_TRY(run_tasks(tasks));
-  return calls.empty() ? Status() : run_operations(calls);
+  const auto on_host = std::stable_partition(
+      calls.begin(), calls.end(), [](const HeldCall& held) { return held.call.on_device; });
+  const std::span all(calls);
+  const auto on_devices = static_cast<std::size_t>(on_host - calls.begin());
+  TUTTI_TRY(run_on_devices(all.first(on_devices)));
+  return on_devices == all.size() ? Status() : run_operations(all.subspan(on_devices));
 }
 
 Status Group::run_inits() {
