@@ -51,12 +51,6 @@ Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns
       timeout_ns_(timeout_ns),
       choice_(job_->ranks(), job_->blocks_each(), job_->arena_bytes()) {}
 
-Executor::~Executor() {
-  job_->drain(rank_);
-  for (const auto& [id, bound] : plans_)
-    if (bound->memory != nullptr) job_->platform().release(job_->device_of(rank_), bound->memory);
-}
-
 Status Executor::place(Bound& bound, const Program& program) {
   const Plan& plan = bound.plan;
   std::vector<Connection> sends, recvs;
@@ -95,11 +89,11 @@ Status Executor::place(Bound& bound, const Program& program) {
   const std::uint64_t all =
       scratch + (rooms == 0 ? 0 : rooms * plan.message_bytes / plan.shape.max_message_chunks);
   const int device = job_->device_of(rank_);
-  TUTTI_TRY_ASSIGN(bound.memory, job_->platform().allocate(device, all));
-  TUTTI_TRY(job_->platform().upload(device, bound.memory, image.data(), uploaded));
+  TUTTI_TRY_ASSIGN(std::byte* const memory, job_->room_for_plan(rank_, all));
+  TUTTI_TRY(job_->platform().upload(device, memory, image.data(), uploaded));
 
   const auto at = [&]<typename T>(std::uint64_t offset, T*& pointer) {
-    pointer = reinterpret_cast<T*>(bound.memory + offset);
+    pointer = reinterpret_cast<T*>(memory + offset);
   };
   Task& task = bound.task;
   task.program = from;
@@ -131,11 +125,7 @@ Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
   TUTTI_TRY_ASSIGN(const Program program, encode_program(bound->plan));
   bound->messages = candidate.messages;
   bound->blocks = blocks_for(bound->plan, candidate.messages, job_->blocks_each());
-  const Status placed = place(*bound, program);
-  if (!placed) {
-    if (bound->memory != nullptr) job_->platform().release(job_->device_of(rank_), bound->memory);
-    return tl::unexpected(placed.error());
-  }
+  TUTTI_TRY(place(*bound, program));
   Task& task = bound->task;
   task.ranks = job_->words_on(rank_);
   task.rank = static_cast<std::uint32_t>(rank_);

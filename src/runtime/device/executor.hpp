@@ -30,7 +30,8 @@ class Executor {
   Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
-  ~Executor();
+  // What it has enqueued has ended when it goes.
+  ~Executor() { job_->drain(rank_); }
 
   // A call of at least one element. Allocates the first time a plan is used, never afterwards.
   // Errors: those of Choice::choose, compile_plan and of the device's memory.
@@ -44,7 +45,6 @@ class Executor {
     Plan plan;
     Messages messages = Messages::kSlots;
     std::uint32_t blocks = 1;
-    std::byte* memory = nullptr;
     Task task;  // all but the call's own
   };
   [[nodiscard]] Result<Bound*> bind(const Candidate& candidate);

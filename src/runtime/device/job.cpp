@@ -55,6 +55,8 @@ Job::~Job() {
   for (const Member& member : members_) {
     if (member.segment != nullptr) platform_.release(member.device, member.segment);
     if (member.table_room != nullptr) platform_.release(member.device, member.table_room);
+    if (member.plans != nullptr) platform_.release(member.device, member.plans);
+    for (std::byte* const one : member.more_plans) platform_.release(member.device, one);
   }
   if (Word* const faults = faults_.load()) platform_.release_words(faults);
 }
@@ -101,6 +103,7 @@ Status Job::allocate_all() {
     TUTTI_TRY_ASSIGN(member.segment, platform_.allocate(member.device, layout.bytes()));
     TUTTI_TRY_ASSIGN(member.table_room,
                      platform_.allocate(member.device, members_.size() * sizeof(RankWords*)));
+    TUTTI_TRY_ASSIGN(member.plans, platform_.allocate(member.device, kPlanBytes));
     TUTTI_TRY_ASSIGN(member.arrived, platform_.make_event(member.device));
     TUTTI_TRY_ASSIGN(member.launched, platform_.make_event(member.device));
   }
@@ -136,6 +139,17 @@ std::optional<Job::Found> Job::fault() const {
     if (const std::uint64_t word = fault_of(rank)->load(std::memory_order_acquire); word != 0)
       return Found{rank, read_fault(word)};
   return std::nullopt;
+}
+
+Result<std::byte*> Job::room_for_plan(Rank rank, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Member& member = members_[at(rank)];
+  const std::uint64_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (whole <= kPlanBytes - member.plan_bytes)
+    return member.plans + std::exchange(member.plan_bytes, member.plan_bytes + whole);
+  TUTTI_TRY_ASSIGN(std::byte* const memory, platform_.allocate(member.device, whole));
+  member.more_plans.push_back(memory);
+  return memory;
 }
 
 Result<Connection> Job::open(const ConnectionSpec& spec, Messages messages, bool sender) const {

@@ -33,6 +33,9 @@ inline constexpr std::uint64_t kArenaBytes = std::uint64_t{32} << 20;
 // Of each ordered pair and each format of flagged messages, which never share memory.
 inline constexpr std::uint32_t kCellsPerPairOnDevice = 64;
 inline constexpr std::uint32_t kConnectionsPerPairOnDevice = 32;
+// Where a rank's plans lie, until it is full: to allocate later may wait for kernels of other
+// devices.
+inline constexpr std::uint64_t kPlanBytes = std::uint64_t{16} << 20;
 // Where ranks of a device are captured into graphs of their own, their kernels need as many of the
 // device's hardware queues: CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set.
 inline constexpr std::size_t kHardwareQueues = 8;
@@ -80,6 +83,10 @@ class Job {
   };
   [[nodiscard]] std::optional<Found> fault() const;
 
+  // Memory for a plan of `rank`, zeroed, as long as the job lives. The errors of
+  // Platform::allocate.
+  [[nodiscard]] Result<std::byte*> room_for_plan(Rank rank, std::uint64_t bytes);
+
   // One end of a connection, as its rank's kernels see it. After prepare(). kInvalidArgument where
   // the spec lies outside.
   [[nodiscard]] Result<Connection> open(const ConnectionSpec& spec, Messages messages,
@@ -106,6 +113,9 @@ class Job {
     std::byte* segment = nullptr;
     std::byte* table_room = nullptr;
     RankWords** table = nullptr;
+    std::byte* plans = nullptr;
+    std::uint64_t plan_bytes = 0;        // taken of these
+    std::vector<std::byte*> more_plans;  // once they are full
     Event arrived = nullptr, launched = nullptr;
     bool ever_launched = false;
     Stream last_stream = nullptr;

@@ -178,7 +178,7 @@ std::vector<std::string> all_names() {
 }
 
 TEST_F(DeviceCommunicatorGpu, EveryAlgorithmSumsAmongThreads) {
-  for (const int ranks : {1, 2, 3, 4, 8, 12})
+  for (const int ranks : {1, 2, 3, 4, 8, 16})
     run(ranks, [&](int rank, DeviceRank& self) {
       for (const std::string& name : all_names()) {
         ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name.c_str()), tuttiSuccess);
