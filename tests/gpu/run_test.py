@@ -120,7 +120,9 @@ class Run(unittest.TestCase):
         outcome = self.machine.run("--out", str(self.out))
         self.assertEqual(outcome.returncode, 1)
         self.assertIn("no GPU can be used", outcome.stdout)
-        self.assertEqual(list(self.rows(outcome)), ["configure", "build", "first operation"])
+        rows = self.rows(outcome)
+        self.assertEqual(list(rows), ["configure", "build", "first operation"])
+        self.assertEqual(rows["first operation"], ("failed", "no row of a table"))
 
     def test_build_only_builds_with_the_packages_and_runs_nothing(self):
         packages = self.machine.folder / "packages"
