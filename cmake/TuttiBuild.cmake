@@ -57,8 +57,9 @@ function(tutti_program name)
 endfunction()
 
 # tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...] [RELEASE_ONLY]): GoogleTest
-# cases, one ctest test each case, found when ctest runs. RELEASE_ONLY leaves the program out of the
-# sanitizer builds: for tests that would only take long there, not for tests that fail there.
+# cases, one ctest test each case, found when ctest runs. The target gpu_tests builds those with the
+# label gpu. RELEASE_ONLY leaves the program out of the sanitizer builds: for tests that would only
+# take long there, not for tests that fail there.
 function(tutti_test name)
   cmake_parse_arguments(arg "RELEASE_ONLY" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(arg_RELEASE_ONLY AND TUTTI_SANITIZE)
@@ -73,6 +74,9 @@ function(tutti_test name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK} GTest::gtest_main GTest::gmock)
+  if("gpu" IN_LIST arg_LABELS)
+    add_dependencies(gpu_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                        TEST_PREFIX ${name}.
                        PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"

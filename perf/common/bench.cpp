@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 
 namespace tutti::perf {
 namespace {
@@ -18,29 +17,55 @@ double seconds_since(Clock::time_point start) {
 
 tuttiRedOp_t library_op(Op op) { return static_cast<tuttiRedOp_t>(op); }
 
-const PageSource kWindowPages{
-    [](std::size_t bytes) {
-      void* memory = nullptr;
-      return tuttiMemAlloc(&memory, bytes) == tuttiSuccess ? memory : nullptr;
-    },
-    [](void* memory, std::size_t) { static_cast<void>(tuttiMemFree(memory)); }};
+constexpr std::size_t kProbeBytes = 8;  // the widest element
+
+class WindowPages : public PageSource {
+ public:
+  void* allocate(std::size_t bytes) const override {
+    void* memory = nullptr;
+    return tuttiMemAlloc(&memory, bytes) == tuttiSuccess ? memory : nullptr;
+  }
+  void release(void* memory, std::size_t) const override {
+    static_cast<void>(tuttiMemFree(memory));
+  }
+};
+
+const PageSource& window_pages() {
+  static const WindowPages source;
+  return source;
+}
 
 }  // namespace
 
 Bench::Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
              const BenchPlace& place)
-    : collective_(collective), options_(options), ranks_(ranks), place_(place) {
+    : collective_(collective),
+      options_(options),
+      ranks_(ranks),
+      place_(place),
+      streams_(place.gpus, ranks, options) {
+  allocate();
+  if (options.windows) make_windows();
+}
+
+void Bench::allocate() {
   // The widest element decides how far -u shifts, so that one allocation serves all types.
   std::size_t widest = 1;
-  for (const tuttiDataType_t type : options.types) widest = std::max(widest, element_bytes(type));
-  const std::size_t misalign = static_cast<std::size_t>(options.unalign) * widest;
-  const PageSource& source = options.windows ? kWindowPages : kPrivatePages;
-  for (int i = 0; i < ranks.count(); ++i)
-    buffers_.push_back({GuardedBuffer(options.max_bytes, misalign, source),
-                        GuardedBuffer(options.max_bytes, misalign, source),
+  for (const tuttiDataType_t type : options_.types) widest = std::max(widest, element_bytes(type));
+  const std::size_t misalign = static_cast<std::size_t>(options_.unalign) * widest;
+  const PageSource& source = place_.gpus != nullptr ? place_.gpus->pages()
+                             : options_.windows     ? window_pages()
+                                                    : private_pages();
+  for (int i = 0; i < ranks_.count(); ++i) {
+    if (place_.gpus != nullptr) place_.gpus->use(place_.gpus->of_rank(ranks_.rank(i)));
+    buffers_.push_back({GuardedBuffer(options_.max_bytes, misalign, source),
+                        GuardedBuffer(options_.max_bytes, misalign, source),
+                        GuardedBuffer(kProbeBytes, 0, source),
                         nullptr,
                         {}});
-  if (options.windows) make_windows();
+  }
+  // Allocating may wait for the GPU: nobody's first operation is to wait for this rank meanwhile.
+  if (place_.gpus != nullptr) ranks_.barrier();
 }
 
 Bench::~Bench() {
@@ -114,11 +139,12 @@ bool Bench::prepare(tuttiDataType_t type, Op op) {
       static_cast<void>(tuttiRedOpDestroy(made, ranks_.comm(0).get()));
       throw Exception(tuttiNotSupported, "this tool has no data for mulsum yet");
     }
-    std::vector<std::uint64_t> probe(static_cast<std::size_t>(ranks_.count()), 0);
     ranks_.for_each(false, [&](int i) {
-      void* one = &probe[static_cast<std::size_t>(i)];
-      return collective_.run(one, one, 1, type, library_op(op), 0, ranks_.comm(i).get(), nullptr);
+      void* const one = buffers(i).probe.data();
+      return collective_.run(one, one, 1, type, library_op(op), 0, ranks_.comm(i).get(),
+                             streams_.of(i));
     });
+    streams_.wait();
   } catch (const Exception& error) {
     if (error.code() != tuttiNotSupported || !(options_.all_types || options_.all_ops)) throw;
     if (place_.reporter != nullptr)
@@ -128,11 +154,15 @@ bool Bench::prepare(tuttiDataType_t type, Op op) {
   }
   for (int i = 0; i < ranks_.count(); ++i) {
     RankBuffers& b = buffers(i);
-    fill_input(spec_, ranks_.rank(i), 0, options_.max_bytes / element_, b.send.data());
+    const std::uint64_t whole = options_.max_bytes / element_ * element_;
+    b.send.memory().part(0, whole).write([&](std::span<std::byte> piece, std::size_t at) {
+      fill_input(spec_, ranks_.rank(i), at / element_, piece.size() / element_, piece.data());
+    });
     // Touch the receive buffer too: page faults are not the collective's.
-    std::memset(b.receive.data(), 0, b.receive.bytes());
-    b.fingerprint =
-        std::make_unique<Fingerprint>(std::span<const std::byte>(b.send.data(), b.send.bytes()));
+    b.receive.memory().write([](std::span<std::byte> piece, std::size_t) {
+      std::fill(piece.begin(), piece.end(), std::byte{0});
+    });
+    b.fingerprint = std::make_unique<Fingerprint>(b.send.memory());
   }
   return true;
 }
@@ -152,6 +182,7 @@ void Bench::warm_up() {
     for (int i = 0; i < options_.warmup_iterations; ++i)
       issue(walk, walk.offset(static_cast<std::uint64_t>(i)), false, false);
   }
+  streams_.wait();
 }
 
 std::uint64_t Bench::timed_operations() const {
@@ -166,35 +197,44 @@ void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool grou
     std::byte* receive = b.receive.data() + offset;
     const std::byte* send = in_place ? receive : b.send.data() + offset;
     return collective_.run(send, receive, walk.count, spec_.type, library_op(spec_.op), 0,
-                           ranks_.comm(i).get(), nullptr);
+                           ranks_.comm(i).get(), streams_.of(i));
   });
+}
+
+void Bench::run_once(const Walk& walk, std::size_t offset, bool in_place) {
+  issue(walk, offset, in_place, false);
+  streams_.wait();
 }
 
 // What the receive buffer holds before operations on [begin, end): the input if in place, else
 // what no result can be taken for.
 void Bench::reset_receive(std::size_t begin, std::size_t end, bool in_place) {
   for (RankBuffers& b : buffers_) {
+    const MemoryView receive = b.receive.memory().part(begin, end);
     if (in_place)
-      std::memcpy(b.receive.data() + begin, b.send.data() + begin, end - begin);
+      receive.copy_from(b.send.memory().part(begin, end));
     else
-      poison({b.receive.data() + begin, end - begin});
+      poison(receive);
   }
 }
 
 Measurement Bench::measure(const Walk& walk, bool in_place) {
-  issue(walk, 0, in_place, false);  // the plan is compiled and connected before the clock starts
+  run_once(walk, 0, in_place);  // the plan is compiled and connected before the clock starts
   const std::uint64_t operations = timed_operations();
   reset_receive(0, walk.bytes * std::min(operations, walk.regions), in_place);
   ranks_.barrier();
-  double seconds = 0;
-  const std::vector<double> iteration_times = time_iterations(walk, in_place, seconds);
+  const Timing timing = graphs() ? time_graph(walk, in_place) : time_iterations(walk, in_place);
 
   Measurement m;
   if (place_.reporter != nullptr) m.plan = plan_facts();
-  m.time_us = combine_times(seconds / static_cast<double>(operations)) * 1e6;
+  m.time_us = combine_times(timing.seconds) * 1e6;
   m.algbw = m.time_us > 0 ? static_cast<double>(walk.bytes) / 1e3 / m.time_us : 0;
+  // On GPUs a call is over before its operation; the bandwidth stays the operation's.
+  if (options_.report_cputime && streams_.on_gpus())
+    m.time_us = combine_times(timing.cpu_seconds) * 1e6;
+  m.graph = timing.graph;
   m.busbw = m.algbw * collective_.busbw_factor(ranks_.all_ranks());
-  if (options_.per_iteration) m.iterations = combine_iterations(iteration_times);
+  if (options_.per_iteration) m.iterations = combine_iterations(timing.iterations);
   if (options_.checks > 0) {
     std::vector<Findings> found = check_timed(walk, in_place);
     for (int check = 0; check < options_.checks; ++check)
@@ -207,34 +247,77 @@ Measurement Bench::measure(const Walk& walk, bool in_place) {
   return m;
 }
 
-// The timed loop. Returns each iteration's seconds if they are asked for.
-std::vector<double> Bench::time_iterations(const Walk& walk, bool in_place, double& seconds) {
-  std::vector<double> times;
-  if (options_.per_iteration) times.reserve(static_cast<std::size_t>(options_.iterations));
-  const std::size_t end = walk.bytes * walk.regions;
+// The operations of one iteration, each with the waiting that -z asks for within it.
+void Bench::issue_iteration(const Walk& walk, int iteration, bool in_place) {
   const bool group = options_.aggregated > 1;
-  std::size_t offset = 0;
+  auto operation =
+      static_cast<std::uint64_t>(iteration) * static_cast<std::uint64_t>(options_.aggregated);
+  if (group) check(tuttiGroupStart());
+  for (int k = 0; k < options_.aggregated; ++k, ++operation)
+    issue(walk, walk.offset(operation), in_place, false);
+  if (group) check(tuttiGroupEnd());
+  if (options_.blocking != Blocking::kOff) streams_.wait();
+  if (options_.blocking == Blocking::kBarrierEach && !group) ranks_.barrier();
+}
+
+// The timed loop.
+Bench::Timing Bench::time_iterations(const Walk& walk, bool in_place) {
+  Timing timing;
+  const auto iterations = static_cast<std::size_t>(options_.iterations);
+  const auto operations = static_cast<double>(timed_operations());
+  const bool by_clock = options_.per_iteration && !streams_.on_gpus();
+  const bool by_marks = options_.per_iteration && streams_.on_gpus();
+  Marks marks(streams_, by_marks ? iterations + 1 : 0);
+  if (by_clock) timing.iterations.reserve(iterations);
   double barrier_seconds = 0;
   const auto start = Clock::now();
+  if (by_marks) marks.set();
   for (int iteration = 0; iteration < options_.iterations; ++iteration) {
-    const auto iteration_start = options_.per_iteration ? Clock::now() : start;
-    if (group) check(tuttiGroupStart());
-    for (int k = 0; k < options_.aggregated; ++k) {
-      issue(walk, offset, in_place, false);
-      offset += walk.bytes;
-      if (offset == end) offset = 0;
-      if (options_.blocking == Blocking::kBarrierEach && !group) ranks_.barrier();
-    }
-    if (group) check(tuttiGroupEnd());
-    if (options_.per_iteration) times.push_back(seconds_since(iteration_start));
+    const auto iteration_start = by_clock ? Clock::now() : start;
+    issue_iteration(walk, iteration, in_place);
+    if (by_clock) timing.iterations.push_back(seconds_since(iteration_start));
+    if (by_marks) marks.set();
     if (options_.blocking == Blocking::kBarrierOuter) {
       const auto barrier_start = Clock::now();
       ranks_.barrier();
       barrier_seconds += seconds_since(barrier_start);
     }
   }
-  seconds = seconds_since(start) - barrier_seconds;
-  return times;
+  timing.cpu_seconds = (seconds_since(start) - barrier_seconds) / operations;
+  streams_.wait();
+  timing.seconds = (seconds_since(start) - barrier_seconds) / operations;
+  if (by_marks)
+    for (const double us : marks.intervals_us()) timing.iterations.push_back(us / 1e6);
+  return timing;
+}
+
+// As nccl-tests' -G: the iterations become one graph for each rank, and its launches are timed, the
+// first one too, which has the upload to the GPU in it.
+Bench::Timing Bench::time_graph(const Walk& walk, bool in_place) {
+  Graphs captured(streams_, [&] {
+    for (int iteration = 0; iteration < options_.iterations; ++iteration)
+      issue_iteration(walk, iteration, in_place);
+  });
+  constexpr std::size_t kMarks = 3;  // before the first launch, after it, after the last one
+  Marks marks(streams_, kMarks);
+  ranks_.barrier();
+  const auto start = Clock::now();
+  marks.set();
+  for (int launch = 0; launch < options_.graph_launches; ++launch) {
+    captured.launch();
+    if (launch == 0) marks.set();
+  }
+  marks.set();
+  const double cpu_seconds = seconds_since(start);
+  streams_.wait();
+  const double seconds = seconds_since(start);
+
+  const auto in_one = static_cast<double>(timed_operations());
+  const double in_all = in_one * options_.graph_launches;
+  const std::vector<double> us = marks.intervals_us();
+  GraphFacts graph{us[0] / in_one, {}};
+  if (options_.graph_launches > 1) graph.warm_us = us[1] / (in_all - in_one);
+  return {seconds / in_all, cpu_seconds / in_all, {}, graph};
 }
 
 double Bench::combine_times(double seconds) {
@@ -281,14 +364,15 @@ std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
   std::vector<Findings> found(static_cast<std::size_t>(ranks_.count()));
   const std::uint64_t operations = timed_operations();
   const bool idempotent = spec_.op == Op::kMax || spec_.op == Op::kMin;
-  if (in_place && operations > walk.regions && !idempotent) return found;
+  const bool twice = operations > walk.regions || (graphs() && options_.graph_launches > 1);
+  if (in_place && twice && !idempotent) return found;
   const std::uint64_t last = operations - 1;
   const std::uint64_t other = (options_.seed * 2654435761u + walk.bytes) % operations;
   for (int i = 0; i < ranks_.count(); ++i) {
     RankBuffers& b = buffers(i);
     for (const std::uint64_t iteration : {last, other}) {
       const std::size_t offset = walk.offset(iteration);
-      check_result(spec_, offset / element_, walk.count, b.receive.data() + offset,
+      check_result(spec_, offset / element_, b.receive.memory().part(offset, offset + walk.bytes),
                    found[static_cast<std::size_t>(i)]);
       if (walk.offset(other) == walk.offset(last)) break;
     }
@@ -304,21 +388,19 @@ void Bench::check_separately(const Walk& walk, int check, bool in_place,
   const std::size_t begin = walk.offset(static_cast<std::uint64_t>(check));
   const std::size_t end = begin + walk.bytes;
   std::vector<RegionGuard> surroundings;
-  for (RankBuffers& b : buffers_)
-    surroundings.emplace_back(std::span(b.receive.data(), b.receive.bytes()), begin, end);
+  for (RankBuffers& b : buffers_) surroundings.emplace_back(b.receive.memory(), begin, end);
   reset_receive(begin, end, in_place);
-  issue(walk, begin, in_place, false);
+  run_once(walk, begin, in_place);
   // The probe of the send buffer covers what the timed iterations used too.
   const std::size_t sent = std::max(end, walk.bytes * std::min(walk.regions, timed_operations()));
   for (int i = 0; i < ranks_.count(); ++i) {
     RankBuffers& b = buffers(i);
     Findings& f = found[static_cast<std::size_t>(i)];
-    check_result(spec_, begin / element_, walk.count, b.receive.data() + begin, f);
+    check_result(spec_, begin / element_, b.receive.memory().part(begin, end), f);
     surroundings[static_cast<std::size_t>(i)].check(f);
     check_guards("send", b.send, f);
     check_guards("receive", b.receive, f);
-    check_send_unchanged(spec_, ranks_.rank(i), *b.fingerprint, {b.send.data(), b.send.bytes()}, 0,
-                         sent, f);
+    check_send_unchanged(spec_, ranks_.rank(i), *b.fingerprint, 0, sent, f);
   }
 }
 

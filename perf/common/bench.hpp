@@ -1,10 +1,12 @@
 // Measures and checks one collective on the ranks of one thread, in step with all others.
 //
 // Method, as nccl-tests: for each type, operation and size, out-of-place then in-place: a barrier,
-// the host clock, `iterations` operations back to back, the clock again; the time is averaged over
-// ranks. Iterations walk through the buffers, so that each uses other memory. Checking follows the
-// timing: a separate operation with guarded surroundings, and a sample of what the timed
-// iterations left. Every thread runs the same sequence; only rank 0's has a reporter.
+// the host clock, `iterations` operations back to back, on GPUs a wait for their streams, the clock
+// again; the time is averaged over ranks. With -G the operations are captured as a graph before the
+// clock, and it is the graph's launches that are timed. Iterations walk through the buffers, so
+// that each uses other memory. Checking follows the timing: a separate operation with guarded
+// surroundings, and a sample of what the timed iterations left. Every thread runs the same
+// sequence; only rank 0's has a reporter.
 //
 // One object per thread. Uses only the public API.
 #pragma once
@@ -17,6 +19,7 @@
 #include "common/options.hpp"
 #include "common/ranks.hpp"
 #include "common/report.hpp"
+#include "common/streams.hpp"
 
 namespace tutti::perf {
 
@@ -44,6 +47,7 @@ struct BenchPlace {
   int process = 0;
   int processes = 1;
   Reporter* reporter = nullptr;
+  Gpus* gpus = nullptr;  // null: host memory
 };
 
 class Bench {
@@ -68,6 +72,7 @@ class Bench {
  private:
   struct RankBuffers {
     GuardedBuffer send, receive;
+    GuardedBuffer probe;  // one element, to learn whether the library has an operation
     std::unique_ptr<Fingerprint> fingerprint;
     std::vector<tuttiWindow_t> windows;
   };
@@ -81,12 +86,23 @@ class Bench {
     }
   };
 
+  // What a measurement took: of one operation, in seconds.
+  struct Timing {
+    double seconds = 0, cpu_seconds = 0;  // cpu: until the last call returned
+    std::vector<double> iterations;       // -I: of each iteration
+    std::optional<GraphFacts> graph;
+  };
+
+  void allocate();
   void make_windows();
   bool prepare(tuttiDataType_t type, Op op);
   void warm_up();
   Measurement measure(const Walk& walk, bool in_place);
-  std::vector<double> time_iterations(const Walk& walk, bool in_place, double& seconds);
+  Timing time_iterations(const Walk& walk, bool in_place);
+  Timing time_graph(const Walk& walk, bool in_place);
+  void issue_iteration(const Walk& walk, int iteration, bool in_place);
   void issue(const Walk& walk, std::size_t offset, bool in_place, bool group);
+  void run_once(const Walk& walk, std::size_t offset, bool in_place);
   void reset_receive(std::size_t begin, std::size_t end, bool in_place);
   std::vector<Findings> check_timed(const Walk& walk, bool in_place);
   void check_separately(const Walk& walk, int check, bool in_place, std::vector<Findings>& found);
@@ -94,7 +110,10 @@ class Bench {
   double combine_times(double seconds);
   IterationStats combine_iterations(const std::vector<double>& times);
   [[nodiscard]] Walk walk_of(std::uint64_t bytes) const;
-  [[nodiscard]] std::uint64_t timed_operations() const;  // of one measurement
+  [[nodiscard]] std::uint64_t timed_operations() const;  // of one measurement, or of its graph
+  [[nodiscard]] bool graphs() const {
+    return place_.gpus != nullptr && options_.graph_launches > 0;
+  }
   [[nodiscard]] PlanFacts plan_facts();
   [[nodiscard]] RankBuffers& buffers(int i) { return buffers_[static_cast<std::size_t>(i)]; }
 
@@ -102,6 +121,7 @@ class Bench {
   const Options& options_;
   ThreadRanks& ranks_;
   BenchPlace place_;
+  Streams streams_;
   std::vector<RankBuffers> buffers_;
   DataSpec spec_;
   std::size_t element_ = 4;

@@ -1,6 +1,5 @@
 #include "common/buffer.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,28 +40,32 @@ std::uint64_t hash_block(const std::byte* block, std::size_t bytes) {
   return hash;
 }
 
-void* allocate_private(std::size_t bytes) {
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
+// Appends the hash of each block of the memory, whose first byte begins one.
+void hash_blocks(const MemoryView& memory, std::vector<std::uint64_t>& hashes) {
+  memory.read([&](std::span<const std::byte> piece, std::size_t) {
+    for (std::size_t at = 0; at < piece.size(); at += Fingerprint::kBlockBytes)
+      hashes.push_back(
+          hash_block(piece.data() + at, std::min(Fingerprint::kBlockBytes, piece.size() - at)));
+  });
 }
-
-void release_private(void* memory, std::size_t bytes) { ::munmap(memory, bytes); }
 
 }  // namespace
 
-const PageSource kPrivatePages{allocate_private, release_private};
-
-void poison(std::span<std::byte> memory) {
-  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
+void poison(const MemoryView& memory) {
+  memory.write([](std::span<std::byte> piece, std::size_t at) {
+    for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = pattern(at + i);
+  });
 }
 
-std::optional<Damage> find_unpoisoned(std::span<const std::byte> memory) {
-  for (std::size_t i = 0; i < memory.size(); ++i)
-    if (memory[i] != pattern(i))
-      return Damage{static_cast<std::int64_t>(i), std::to_integer<unsigned>(memory[i]),
-                    std::to_integer<unsigned>(pattern(i))};
-  return std::nullopt;
+std::optional<Damage> find_unpoisoned(const MemoryView& memory) {
+  std::optional<Damage> found;
+  memory.read([&](std::span<const std::byte> piece, std::size_t at) {
+    for (std::size_t i = 0; i < piece.size() && !found; ++i)
+      if (piece[i] != pattern(at + i))
+        found = Damage{static_cast<std::int64_t>(at + i), std::to_integer<unsigned>(piece[i]),
+                       std::to_integer<unsigned>(pattern(at + i))};
+  });
+  return found;
 }
 
 GuardedBuffer::GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes,
@@ -75,8 +78,8 @@ GuardedBuffer::GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes,
   if (mapping == nullptr) throw std::bad_alloc();
   mapping_ = static_cast<std::byte*>(mapping);
   data_ = mapping_ + front + misalign_bytes;
-  poison({data_ - kGuardBytes, kGuardBytes});
-  poison({data_ + bytes_, kGuardBytes});
+  poison({data_ - kGuardBytes, kGuardBytes, source});
+  poison({data_ + bytes_, kGuardBytes, source});
 }
 
 GuardedBuffer::GuardedBuffer(GuardedBuffer&& other) noexcept
@@ -91,8 +94,8 @@ GuardedBuffer::~GuardedBuffer() {
 }
 
 std::optional<Damage> GuardedBuffer::check_guards() {
-  const std::span<std::byte> before(data_ - kGuardBytes, kGuardBytes);
-  const std::span<std::byte> after(data_ + bytes_, kGuardBytes);
+  const MemoryView before(data_ - kGuardBytes, kGuardBytes, *source_);
+  const MemoryView after(data_ + bytes_, kGuardBytes, *source_);
   auto damage = find_unpoisoned(before);
   if (damage) {
     damage->offset_bytes -= static_cast<std::int64_t>(kGuardBytes);
@@ -106,20 +109,25 @@ std::optional<Damage> GuardedBuffer::check_guards() {
   return damage;
 }
 
-Fingerprint::Fingerprint(std::span<const std::byte> memory) : memory_(memory) {
-  for (std::size_t at = 0; at < memory.size(); at += kBlockBytes)
-    hashes_.push_back(hash_block(memory.data() + at, std::min(kBlockBytes, memory.size() - at)));
+Fingerprint::Fingerprint(const MemoryView& memory) : memory_(memory) {
+  static_assert(MemoryView::kPieceBytes % kBlockBytes == 0, "a piece holds whole blocks");
+  hash_blocks(memory, hashes_);
 }
 
 std::optional<Fingerprint::Block> Fingerprint::changed(std::size_t begin_bytes,
                                                        std::size_t end_bytes) const {
-  for (std::size_t block = begin_bytes / kBlockBytes;
-       block < hashes_.size() && block * kBlockBytes < end_bytes; ++block) {
-    const std::size_t begin = block * kBlockBytes;
-    const std::size_t end = std::min(begin + kBlockBytes, memory_.size());
-    if (hash_block(memory_.data() + begin, end - begin) != hashes_[block]) return Block{begin, end};
-  }
-  return std::nullopt;
+  const std::size_t first = begin_bytes / kBlockBytes;
+  const std::size_t begin = first * kBlockBytes;
+  const std::size_t end =
+      std::min((end_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes, memory_.bytes());
+  if (begin >= end) return std::nullopt;
+  std::vector<std::uint64_t> now;
+  hash_blocks(memory_.part(begin, end), now);
+  const auto [changed, was] =
+      std::mismatch(now.begin(), now.end(), hashes_.begin() + static_cast<std::ptrdiff_t>(first));
+  if (changed == now.end()) return std::nullopt;
+  const std::size_t at = begin + static_cast<std::size_t>(changed - now.begin()) * kBlockBytes;
+  return Block{at, std::min(at + kBlockBytes, memory_.bytes())};
 }
 
 }  // namespace tutti::perf

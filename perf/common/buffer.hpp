@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
-#include <string>
 #include <vector>
+
+#include "common/memory.hpp"
 
 namespace tutti::perf {
 
@@ -20,13 +20,6 @@ struct Damage {
   unsigned want = 0;
 };
 
-// Where a buffer's zeroed, page-aligned memory comes from; allocate gives null where there is none.
-struct PageSource {
-  void* (*allocate)(std::size_t bytes);
-  void (*release)(void* memory, std::size_t bytes);
-};
-extern const PageSource kPrivatePages;
-
 // Memory of `bytes` between two guard zones of a known pattern. `misalign_bytes` shifts the first
 // byte away from page alignment. Throws std::bad_alloc.
 class GuardedBuffer {
@@ -34,15 +27,17 @@ class GuardedBuffer {
   static constexpr std::size_t kGuardBytes = 4096;
 
   explicit GuardedBuffer(std::size_t bytes, std::size_t misalign_bytes = 0,
-                         const PageSource& source = kPrivatePages);
+                         const PageSource& source = private_pages());
   GuardedBuffer(GuardedBuffer&& other) noexcept;
   GuardedBuffer(const GuardedBuffer&) = delete;
   GuardedBuffer& operator=(const GuardedBuffer&) = delete;
   GuardedBuffer& operator=(GuardedBuffer&&) = delete;
   ~GuardedBuffer();
 
+  // The host may follow the pointer only where the source's memory is reached in place.
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  [[nodiscard]] MemoryView memory() const { return {data_, bytes_, *source_}; }
   // All of it, guards too; page-aligned.
   [[nodiscard]] std::byte* mapping() const { return mapping_; }
   // What the operating system was asked for.
@@ -65,7 +60,8 @@ class Fingerprint {
   static constexpr std::size_t kBlockBytes = 65536;
 
   // The memory must outlive the fingerprint.
-  explicit Fingerprint(std::span<const std::byte> memory);
+  explicit Fingerprint(const MemoryView& memory);
+  [[nodiscard]] const MemoryView& memory() const { return memory_; }
   // The first block, as [begin, end) in bytes, among those that [begin, end) touches, that is no
   // longer what it was.
   struct Block {
@@ -75,14 +71,14 @@ class Fingerprint {
   [[nodiscard]] std::optional<Block> changed(std::size_t begin_bytes, std::size_t end_bytes) const;
 
  private:
-  std::span<const std::byte> memory_;
+  MemoryView memory_;
   std::vector<std::uint64_t> hashes_;
 };
 
 // Fills memory with a pattern of its own position, so that stray writes and words that were never
 // written are both visible.
-void poison(std::span<std::byte> memory);
+void poison(const MemoryView& memory);
 // The first byte that is not as poison() left it.
-[[nodiscard]] std::optional<Damage> find_unpoisoned(std::span<const std::byte> memory);
+[[nodiscard]] std::optional<Damage> find_unpoisoned(const MemoryView& memory);
 
 }  // namespace tutti::perf

@@ -27,15 +27,17 @@ struct Findings {
 // element `first`.
 void check_result(const DataSpec& spec, std::uint64_t first, std::uint64_t count, const void* got,
                   Findings& findings);
+// The same of memory of whole elements, wherever it lies.
+void check_result(const DataSpec& spec, std::uint64_t first, const MemoryView& got,
+                  Findings& findings);
 
 // Guard zones of a buffer; `name` is "send" or "receive".
 void check_guards(std::string_view name, GuardedBuffer& buffer, Findings& findings);
 
-// The send buffer [begin, end) bytes still holds what `rank` sent; `fingerprint` was taken of the
-// whole buffer, whose first element is element 0.
+// The memory of which `fingerprint` was taken, in bytes [begin, end), still holds what `rank` sent;
+// its first element is element 0.
 void check_send_unchanged(const DataSpec& spec, int rank, const Fingerprint& fingerprint,
-                          std::span<const std::byte> send, std::size_t begin_bytes,
-                          std::size_t end_bytes, Findings& findings);
+                          std::size_t begin_bytes, std::size_t end_bytes, Findings& findings);
 
 // The bytes around a region of the receive buffer, poisoned before an operation and looked at after
 // it: they catch writes beyond the result that stay inside the buffer.
@@ -43,11 +45,11 @@ class RegionGuard {
  public:
   static constexpr std::size_t kBytes = 256;
   // Poisons up to kBytes on both sides of [begin, end) within `buffer`.
-  RegionGuard(std::span<std::byte> buffer, std::size_t begin_bytes, std::size_t end_bytes);
+  RegionGuard(const MemoryView& buffer, std::size_t begin_bytes, std::size_t end_bytes);
   void check(Findings& findings) const;
 
  private:
-  std::span<std::byte> before_, after_;
+  MemoryView before_, after_;
   std::size_t region_bytes_;
 };
 

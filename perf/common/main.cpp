@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -59,6 +60,7 @@ class Report : public Reporter {
   void row_finished(const Row& row) override {
     print(row_end_text(options_, local_time()));
     in_row_ = false;
+    print(graph_text(row));
     if (options_.show_plan) print(plan_text(row));
     if (json_) json_->add(row, options_);
   }
@@ -95,10 +97,11 @@ class Report : public Reporter {
 class Process {
  public:
   Process(const Collective& collective, const Options& options, Job& job,
-          const std::vector<std::string>& arguments)
+          const std::vector<std::string>& arguments, Gpus* gpus)
       : collective_(collective),
         options_(options),
         job_(job),
+        gpus_(gpus),
         report_(collective, options, arguments) {
     summary_.completed = false;
     summary_.required_busbw = options.required_busbw;
@@ -107,6 +110,7 @@ class Process {
   int run() {
     try {
       before_init_ = memory_use();
+      bytes_before_init_ = bytes_in_use();
       id_ = job_.share([this] {
         return options_.launched ? Launcher::unique_id().value : UniqueId::create().value;
       });
@@ -142,6 +146,12 @@ class Process {
 
   std::vector<DeviceRow> devices(const std::vector<ProcessPlace>& places) const {
     std::vector<DeviceRow> rows;
+    for (int rank = 0; gpus_ != nullptr && rank < options_.ranks(); ++rank) {
+      const int gpu = gpus_->of_rank(rank);
+      const GpuFacts& facts = gpus_->list()[static_cast<std::size_t>(gpu)];
+      rows.push_back({rank, 0, places[0].pid, places[0].host, gpu, facts.bus, facts.name});
+    }
+    if (gpus_ != nullptr) return rows;
     const std::string name = processor_name() + " (host memory)";
     for (int rank = 0; rank < options_.ranks(); ++rank) {
       const ProcessPlace& place = places[static_cast<std::size_t>(rank / local_ranks())];
@@ -159,7 +169,7 @@ class Process {
   void start_threads() {
     std::vector<Communicator> all;  // without -p the calling thread initializes every rank
     if (!options_.parallel_init)
-      all = init_ranks(id_, options_.ranks(), first_rank(), local_ranks(), config());
+      all = init_ranks(id_, options_.ranks(), first_rank(), local_ranks(), config(), gpus_);
     std::vector<std::thread> threads;
     for (int thread = 0; thread < options_.threads; ++thread) {
       std::vector<Communicator> mine;
@@ -181,21 +191,27 @@ class Process {
     const int first = first_rank() + thread * options_.ranks_per_thread;
     try {
       if (options_.parallel_init)
-        comms = init_ranks(id_, options_.ranks(), first, options_.ranks_per_thread, config());
+        comms =
+            init_ranks(id_, options_.ranks(), first, options_.ranks_per_thread, config(), gpus_);
       ThreadRanks ranks(std::move(comms), first, options_.ranks());
+      std::unique_ptr<Bench> bench;
       try {
-        run_ranks(thread, ranks);
+        run_ranks(thread, ranks, bench);
+        bench.reset();
         ranks.finish();
       } catch (const std::exception& error) {
         record(first, error);  // before others can meet what comes of it
-        ranks.abort();         // so that no other rank waits for this one
+        // Windows are the communicator's; a GPU's memory is freed when its kernels have ended, and
+        // it is the abort that ends those that wait.
+        if (gpus_ == nullptr) bench.reset();
+        ranks.abort();  // so that no other rank waits for this one
       }
     } catch (const std::exception& error) {
       record(first, error);
     }
   }
 
-  void run_ranks(int thread, ThreadRanks& ranks) {
+  void run_ranks(int thread, ThreadRanks& ranks, std::unique_ptr<Bench>& bench) {
     if (!options_.algorithm.empty())
       for (int i = 0; i < ranks.count(); ++i)
         ranks.comm(i).set_algorithm(options_.algorithm.c_str());
@@ -212,36 +228,43 @@ class Process {
       const std::string lines = measure_startup(ranks, place);
       if (speaks) report_.comment(lines);
     }
-    const auto after_init = memory_use();
+    const auto after_init = bytes_in_use();
     if (speaks) report_.table_head();
-    Bench bench(collective_, options_, ranks,
-                {job_.process(), job_.processes(), speaks ? &report_ : nullptr});
+    bench = std::make_unique<Bench>(
+        collective_, options_, ranks,
+        BenchPlace{job_.process(), job_.processes(), speaks ? &report_ : nullptr, gpus_});
     for (int cycle = 0; options_.run_cycles == 0 || cycle < options_.run_cycles; ++cycle)
-      bench.run();
+      bench->run();
     if (!speaks) return;
-    summary_.out_of_bounds = bench.wrong();
-    summary_.average_busbw = bench.average_busbw();
+    summary_.out_of_bounds = bench->wrong();
+    summary_.average_busbw = bench->average_busbw();
     summary_.completed = true;
-    if (options_.report_memory) memory_line_ = memory_line(after_init, bench.buffer_bytes());
+    if (options_.report_memory) memory_line_ = memory_line(after_init, bench->buffer_bytes());
+  }
+
+  // What -M reports on: of all GPUs what anyone uses, else of this process.
+  std::optional<double> bytes_in_use() const {
+    if (!options_.report_memory) return std::nullopt;
+    if (gpus_ != nullptr) return static_cast<double>(gpus_->used_bytes());
+    const auto use = memory_use();
+    if (!use) return std::nullopt;
+    return static_cast<double>(use->anonymous_bytes + use->shared_part_bytes);
   }
 
   // Of rank 0's process, as nccl-tests' -M. Other threads' buffers count like this one's.
-  std::string memory_line(const std::optional<MemoryUse>& after_init,
-                          std::uint64_t buffer_bytes) const {
-    const auto now = memory_use();
-    if (!before_init_ || !after_init || !now) return {};
-    const auto total = [](const MemoryUse& use) {
-      return static_cast<double>(use.anonymous_bytes + use.shared_part_bytes) / 0x1p20;
-    };
+  std::string memory_line(std::optional<double> after_init, std::uint64_t buffer_bytes) const {
+    const auto now = bytes_in_use();
+    if (!bytes_before_init_ || !after_init || !now) return {};
     const double user = static_cast<double>(buffer_bytes) * options_.threads / 0x1p20;
     // To the printed digit, and never a negative zero.
     const auto rounded = [](double value) { return std::round(value * 10) / 10 + 0.0; };
-    const double init = rounded(total(*after_init) - total(*before_init_));
-    const double collective = rounded(total(*now) - total(*after_init) - user);
+    const double init = rounded((*after_init - *bytes_before_init_) / 0x1p20);
+    const double collective = rounded((*now - *after_init) / 0x1p20 - user);
     return fmt::format(
         "# {:<20} : Initialization {:.1f} MB | User-Allocated {:.1f} MB | "
         "Collective {:.1f} MB | Total  {:.1f} MB\n",
-        "Host memory usage", init, user, collective, init + user + collective);
+        gpus_ != nullptr ? "GPU memory usage" : "Host memory usage", init, user, collective,
+        init + user + collective);
   }
 
   // Keeps the first error of this process. It is told if it is the job's first, or another cause;
@@ -264,8 +287,10 @@ class Process {
   const Collective& collective_;
   const Options& options_;
   Job& job_;
+  Gpus* gpus_;     // null: host memory
   Report report_;  // used by rank 0's thread alone once threads run
   std::optional<MemoryUse> before_init_;
+  std::optional<double> bytes_before_init_;  // -M
   tuttiUniqueId id_{};
   std::mutex mutex_;
   std::string error_;        // guarded by mutex_
@@ -274,12 +299,28 @@ class Process {
   std::string memory_line_;
 };
 
+// What each rank's buffers may take together; nothing if unknown.
+std::optional<std::uint64_t> bytes_for_a_rank(const Options& options, Gpus* gpus) {
+  const auto ranks = static_cast<std::uint64_t>(options.ranks());
+  if (gpus == nullptr) {
+    const auto available = available_memory_bytes();
+    if (!available) return std::nullopt;
+    return *available / 10 * 9 / ranks;
+  }
+  const std::uint64_t gpu_count = gpus->list().size();
+  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  for (std::uint64_t gpu = 0; gpu < std::min(gpu_count, ranks); ++gpu) {
+    const std::uint64_t ranks_of_gpu = (ranks - gpu + gpu_count - 1) / gpu_count;
+    most = std::min(most, gpus->free_bytes(static_cast<int>(gpu)) / 10 * 9 / ranks_of_gpu);
+  }
+  return most;
+}
+
 // Two buffers a rank must fit beside what else runs, as nccl-tests does with a device's memory.
-void limit_to_memory(Options& options) {
-  const auto available = available_memory_bytes();
-  if (!available) return;
-  const std::uint64_t most =
-      *available / 10 * 9 / (2 * static_cast<std::uint64_t>(options.ranks()));
+void limit_to_memory(Options& options, Gpus* gpus) {
+  const auto for_a_rank = bytes_for_a_rank(options, gpus);
+  if (!for_a_rank) return;
+  const std::uint64_t most = *for_a_rank / 2;
   if (options.max_bytes <= most) return;
   options.notes.push_back(
       fmt::format("-e {} does not fit in memory; reduced to {} bytes", options.max_bytes, most));
@@ -327,7 +368,13 @@ int run_tool(const Collective& collective, int argc, char** argv) {
     say(collective.program, wrong);
     return kUsageError;
   }
-  limit_to_memory(options);
+  const FoundGpus found = options.may_use_gpus() ? find_gpus() : FoundGpus{};
+  if (const std::string wrong = choose_memory(options, found.absence); !wrong.empty()) {
+    if (speaks) say(collective.program, wrong);
+    return kUsageError;
+  }
+  Gpus* const gpus = options.on_gpus() ? found.gpus.get() : nullptr;
+  limit_to_memory(options, gpus);
   for (const std::string& note : options.notes)
     if (speaks) static_cast<void>(std::fputs(fmt::format("# note: {}\n", note).c_str(), stderr));
 
@@ -337,7 +384,7 @@ int run_tool(const Collective& collective, int argc, char** argv) {
   launching.ranks_per_process = options.threads * options.ranks_per_thread;
   if (options.launched) launching.launched_process = launcher.rank();
   return launch(launching,
-                [&](Job& job) { return Process(collective, options, job, arguments).run(); });
+                [&](Job& job) { return Process(collective, options, job, arguments, gpus).run(); });
 }
 
 }  // namespace tutti::perf

@@ -5,6 +5,7 @@
 // no rounding happens unseen. Pure functions, any thread. Knows nothing of buffers or ranks.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <sstream>
 
 namespace tutti::perf {
 namespace {
@@ -14,16 +16,14 @@ struct Raw {
   std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M";
   std::string op = "sum", type = "float", root = "0";
   int blocking = 0, average = 1, parallel_init = 0, report_cputime = 0, report_timestamps = 0;
-  int report_memory = 0, per_iteration = 0;
-  // Flags that need a device.
-  int stream_null = 0, graph = 0, local_register = 0, cta_policy = 0, device_implementation = 0;
-  int device_cta_count = 16;
+  int per_iteration = 0, stream_null = 0;
+  std::string memory;  // the values of -M or --memory, with commas between them
 };
 
 void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
   app.add_option("-t,--nthreads", options.threads, "threads per process")->default_val(1);
   app.add_option("-g,--ngpus", options.ranks_per_thread,
-                 "GPUs per thread; without GPUs: ranks on host memory per thread")
+                 "ranks per thread, rank r on GPU r modulo the number of GPUs")
       ->default_val(1);
   app.add_option("-b,--minbytes", raw.min_bytes, "smallest size, K/M/G allowed")
       ->default_val("32M");
@@ -52,7 +52,11 @@ void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
   app.add_option("-J,--output_file", options.json_path, "also write the results to FILE.json");
   app.add_option("-a,--average", raw.average, "time of ranks: 0 rank 0, 1 avg, 2 min, 3 max")
       ->default_val(1);
-  app.add_option("-M,--memory", raw.report_memory, "0/1: report memory use");
+  app.add_option(
+         "-M,--memory", raw.memory,
+         "0/1: report memory use; auto, host or device: where the buffers are (both with two "
+         "flags);\nauto: on the GPUs where one can be used and nothing is forked")
+      ->join(',');
   app.add_option("-u,--unalign", options.unalign, "start buffers this many elements off a page")
       ->default_val(0);
   app.add_option("-I,--per_iter_timing", raw.per_iteration, "0/1: add columns per iteration");
@@ -60,15 +64,17 @@ void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
                  "leading iterations left out of those columns");
 }
 
-void add_device_flags(CLI::App& app, Raw& raw) {
-  app.add_option("-y,--stream_null", raw.stream_null, "0/1: needs a GPU");
-  app.add_option("-G,--cudagraph", raw.graph, "graph launches; needs a GPU");
+void add_device_flags(CLI::App& app, Raw& raw, Options& options) {
+  app.add_option("-y,--stream_null", raw.stream_null, "0/1: on the default stream; needs a GPU");
+  app.add_option("-G,--cudagraph", options.graph_launches,
+                 "capture a measurement's iterations as a CUDA graph and launch it N times;\n"
+                 "needs a GPU");
   app.add_option(
-      "-R,--local_register", raw.local_register,
+      "-R,--local_register", options.local_register,
       "2: buffers are symmetric windows, which ranks read where they lie;\n0/1: they are not");
-  app.add_option("-x,--cta_policy", raw.cta_policy, "0/1/2: needs a GPU");
-  app.add_option("-D,--device_implementation", raw.device_implementation, "needs a GPU");
-  app.add_option("-V,--device_cta_count", raw.device_cta_count, "needs a GPU");
+  app.add_option("-x,--cta_policy", options.cta_policy, "0/1/2: has no effect");
+  app.add_option("-D,--device_implementation", options.device_implementation, "has no effect");
+  app.add_option("-V,--device_cta_count", options.device_cta_count, "has no effect");
 }
 
 void add_own_flags(CLI::App& app, Options& options) {
@@ -87,17 +93,21 @@ void add_own_flags(CLI::App& app, Options& options) {
   app.add_option("--seed", options.seed, "of the test data")->default_val(1);
 }
 
-std::string add_notes(const Raw& raw, Options& options) {
-  const auto note = [&](bool given, std::string_view flag, std::string_view why) {
-    if (given) options.notes.push_back(fmt::format("{} has no effect: {}", flag, why));
-  };
-  constexpr std::string_view kHost = "ranks are on host memory";
-  note(raw.stream_null != 0, "-y", kHost);
-  note(raw.graph != 0, "-G", kHost);
-  note(raw.local_register == 1, "-R 1", kHost);
-  note(raw.cta_policy != 0, "-x", kHost);
-  note(raw.device_implementation != 0, "-D", kHost);
-  note(raw.device_cta_count != 16, "-V", kHost);
+// nccl-tests' --memory is a number, and Tutti's own a word.
+std::string read_memory(const Raw& raw, Options& options) {
+  std::istringstream values(raw.memory);
+  for (std::string value; std::getline(values, value, ',');) {
+    if (value == "auto")
+      options.memory = Memory::kAuto;
+    else if (value == "host")
+      options.memory = Memory::kHost;
+    else if (value == "device")
+      options.memory = Memory::kDevice;
+    else if (value == "0" || value == "1")
+      options.report_memory = value == "1";
+    else
+      return fmt::format("--memory: '{}' is none of auto, host, device, 0, 1", value);
+  }
   return {};
 }
 
@@ -180,7 +190,9 @@ std::string check_bounds(const Raw& raw, const Options& options) {
       {"-c", options.checks, 0, kMany},
       {"-r", options.root, -1, ranks - 1},
       {"-z", raw.blocking, 0, 3},
-      {"-R", raw.local_register, 0, 2},
+      {"-y", raw.stream_null, 0, 1},
+      {"-G", options.graph_launches, 0, 1'000'000},
+      {"-R", options.local_register, 0, 2},
       {"-T", options.timeout_s, 0, 1'000'000},
       {"-a", raw.average, 0, 3},
       {"-u", options.unalign, 0, 1 << 20},
@@ -202,7 +214,7 @@ std::string finish(const Raw& raw, Options& options) {
       [&] { return read_sizes(raw, options); },
       [&] { return read_names(raw, options); },
       [&] { return check_bounds(raw, options); },
-      [&] { return add_notes(raw, options); },
+      [&] { return read_memory(raw, options); },
   };
   for (const auto& step : steps)
     if (auto error = step(); !error.empty()) return error;
@@ -211,13 +223,48 @@ std::string finish(const Raw& raw, Options& options) {
   options.parallel_init = raw.parallel_init != 0;
   options.report_cputime = raw.report_cputime != 0;
   options.report_timestamps = raw.report_timestamps != 0;
-  options.report_memory = raw.report_memory != 0;
   options.per_iteration = raw.per_iteration != 0;
-  options.windows = raw.local_register == 2;
+  options.default_stream = raw.stream_null != 0;
+  return {};
+}
+
+void add_notes(Options& options) {
+  const auto note = [&](bool given, std::string_view flag, std::string_view why) {
+    if (given) options.notes.push_back(fmt::format("{} has no effect: {}", flag, why));
+  };
+  const bool host = !options.on_gpus();
+  constexpr std::string_view kHost = "ranks are on host memory";
+  constexpr std::string_view kNotYet = "this version has nothing of the kind";
+  note(host && options.default_stream, "-y", kHost);
+  note(host && options.graph_launches > 0, "-G", kHost);
+  note(options.local_register == 1, "-R 1", host ? kHost : kNotYet);
+  note(!host && options.local_register == 2, "-R 2", "windows are host memory");
+  note(options.cta_policy != 0, "-x", host ? kHost : kNotYet);
+  note(options.device_implementation != 0, "-D", host ? kHost : kNotYet);
+  note(options.device_cta_count != 16, "-V", host ? kHost : kNotYet);
+}
+
+// What a graph cannot hold; nothing if there is none.
+std::string check_graph(const Options& options) {
+  if (!options.on_gpus() || options.graph_launches == 0) return {};
+  if (options.default_stream) return "-G: the default stream (-y 1) cannot be captured";
+  if (options.blocking != Blocking::kOff) return "-G: a graph cannot wait between operations (-z)";
+  if (options.per_iteration) return "-G: a graph's iterations are not timed one by one (-I)";
   return {};
 }
 
 }  // namespace
+
+std::string choose_memory(Options& options, const std::string& absence) {
+  const bool device = options.memory == Memory::kDevice;
+  if (device && options.processes > 1)
+    return "--memory device: ranks on GPUs are threads of one process: -t or -g, not processes";
+  if (device && !absence.empty()) return "--memory device: " + absence;
+  options.memory = options.may_use_gpus() && absence.empty() ? Memory::kDevice : Memory::kHost;
+  options.windows = !options.on_gpus() && options.local_register == 2;
+  add_notes(options);
+  return check_graph(options);
+}
 
 ParseOutcome parse_options(const std::string& program, std::vector<std::string> arguments,
                            const LaunchedProcesses& launched) {
@@ -229,7 +276,7 @@ ParseOutcome parse_options(const std::string& program, std::vector<std::string> 
       "Flags, columns and units are those of nccl-tests.",
       program);
   add_nccl_flags(app, raw, options);
-  add_device_flags(app, raw);
+  add_device_flags(app, raw, options);
   add_own_flags(app, options);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {

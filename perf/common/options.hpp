@@ -1,8 +1,9 @@
 // The command line of the perf tools: the flags of nccl-tests 2.19, short and long, and Tutti's
 // own.
 //
-// Parsing is pure: arguments in, options or an error text out. Whatever a run on host memory cannot
-// honour is accepted and named in `notes`. Any thread.
+// Parsing is pure: arguments in, options or an error text out. Where the buffers lie is chosen
+// after it (choose_memory), once it is known whether there is a GPU; what a run on that memory
+// cannot honour is named in `notes`. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 namespace tutti::perf {
 
 enum class Average { kRank0 = 0, kAverage = 1, kMinimum = 2, kMaximum = 3 };
+enum class Memory { kAuto, kHost, kDevice };  // kAuto: the GPUs', where there are some
 enum class Blocking { kOff = 0, kBarrierEach = 1, kWaitEach = 2, kBarrierOuter = 3 };
 
 // Bounds of what one command may start, so that a typing error does not take the machine down.
@@ -25,7 +27,7 @@ inline constexpr int kMaxRanks = 4096;
 
 struct Options {
   int threads = 1;           // -t
-  int ranks_per_thread = 1;  // -g: "GPUs" of a thread; ranks on host memory here
+  int ranks_per_thread = 1;  // -g: a thread's ranks, nccl-tests' GPUs of a thread
   int processes = 1;         // --procs, or what a launcher started
   bool launched = false;     // by a launcher: nothing is forked
   std::uint64_t min_bytes = std::uint64_t{32} << 20;    // -b
@@ -60,10 +62,20 @@ struct Options {
   bool json_environment = false;         // --json-env
   std::uint64_t seed = 1;                // --seed
   std::optional<double> required_busbw;  // NCCL_TESTS_MIN_BW, GB/s
-  bool windows = false;                  // -R 2: buffers are symmetric windows
+  Memory memory = Memory::kAuto;         // --memory; after choose_memory never kAuto
+  bool default_stream = false;           // -y: operations go on the default stream
+  int graph_launches = 0;                // -G: replays of the graph of a measurement; 0: no graph
+  int local_register = 0;                // -R
+  int cta_policy = 0;                    // -x
+  int device_implementation = 0;         // -D
+  int device_cta_count = 16;             // -V
+  bool windows = false;                  // -R 2 on host memory: buffers are symmetric windows
   std::vector<std::string> notes;        // one line each, for stderr
 
   [[nodiscard]] int ranks() const { return processes * threads * ranks_per_thread; }
+  [[nodiscard]] bool on_gpus() const { return memory == Memory::kDevice; }
+  // Device memory goes with one process; a GPU is not looked for in vain, nor before a fork.
+  [[nodiscard]] bool may_use_gpus() const { return memory != Memory::kHost && processes == 1; }
 };
 
 struct ParseOutcome {
@@ -82,6 +94,10 @@ struct LaunchedProcesses {
 [[nodiscard]] ParseOutcome parse_options(const std::string& program,
                                          std::vector<std::string> arguments,
                                          const LaunchedProcesses& launched = {});
+
+// Settles `memory`, and adds the notes and the rules that follow from it. `absence`: why no GPU can
+// be used, empty if one can. Returns what is wrong, or nothing.
+[[nodiscard]] std::string choose_memory(Options& options, const std::string& absence);
 
 // What the environment adds to the arguments; returns what is wrong with it, or nothing.
 // `getenv_like` as getenv.

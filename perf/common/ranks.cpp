@@ -76,10 +76,11 @@ std::vector<ProcessPlace> gather_places(ThreadRanks& ranks, int process, int pro
 }
 
 std::vector<Communicator> init_ranks(const tuttiUniqueId& id, int all_ranks, int first_rank,
-                                     int count, const tuttiConfig_t& config) {
+                                     int count, const tuttiConfig_t& config, Gpus* gpus) {
   std::vector<tuttiComm_t> handles(static_cast<std::size_t>(count), nullptr);
   tuttiConfig_t shared = config;
   const auto init = [&](int i) {
+    if (gpus != nullptr) gpus->use(gpus->of_rank(first_rank + i));
     return tuttiCommInitRankConfig(&handles[static_cast<std::size_t>(i)], all_ranks, id,
                                    first_rank + i, &shared);
   };

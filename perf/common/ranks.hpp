@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/gpus.hpp"
 #include "tutti/tutti.hpp"
 
 namespace tutti::perf {
@@ -71,9 +72,11 @@ struct ProcessPlace {
 [[nodiscard]] std::vector<ProcessPlace> gather_places(ThreadRanks& ranks, int process,
                                                       int processes, const std::string& host);
 
-// Initializes ranks [first_rank, first_rank + count) of `all_ranks` in the calling thread.
+// Initializes ranks [first_rank, first_rank + count) of `all_ranks` in the calling thread; with
+// GPUs, each while its own is the current one.
 [[nodiscard]] std::vector<Communicator> init_ranks(const tuttiUniqueId& id, int all_ranks,
                                                    int first_rank, int count,
-                                                   const tuttiConfig_t& config);
+                                                   const tuttiConfig_t& config,
+                                                   Gpus* gpus = nullptr);
 
 }  // namespace tutti::perf

@@ -46,6 +46,12 @@ struct PlanFacts {
   std::uint32_t slices = 0, replicas = 0;
 };
 
+// Of a graph's launches, what an operation took by the GPU's clock.
+struct GraphFacts {
+  double cold_us = 0;             // in the first launch
+  std::optional<double> warm_us;  // in the later ones, if there were any
+};
+
 // One half of a row: out-of-place or in-place.
 struct Measurement {
   double time_us = 0;
@@ -54,6 +60,7 @@ struct Measurement {
   std::optional<std::int64_t> wrong;  // empty: not checked
   std::optional<IterationStats> iterations;
   PlanFacts plan;
+  std::optional<GraphFacts> graph = std::nullopt;
 };
 
 struct Row {
@@ -91,6 +98,8 @@ struct Summary {
 [[nodiscard]] std::string row_end_text(const Options& options, const std::string& now);
 // Comment lines with the plans of a row (--plan).
 [[nodiscard]] std::string plan_text(const Row& row);
+// Comment lines with a row's graphs; empty where it has none.
+[[nodiscard]] std::string graph_text(const Row& row);
 // Each line of the text as a comment of the table.
 [[nodiscard]] std::string comment_text(const std::string& text);
 [[nodiscard]] std::string footer_text(const std::string& program, const Summary& summary,

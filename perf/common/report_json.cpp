@@ -1,5 +1,6 @@
 // The JSON file of nccl-tests 2.19 (its version 3: booleans and roots are strings there), plus the
-// fields tutti_version, processes, algorithm and a plan for each measurement.
+// fields tutti_version, processes, memory, algorithm and, for each measurement, a plan and what its
+// graph's launches took.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -49,6 +50,10 @@ Json measurement_json(const Measurement& m, const Options& options) {
                   {"slices", m.plan.slices},
                   {"replicas", m.plan.replicas},
                   {"hash", fmt::format("{:016x}", m.plan.hash)}};
+  if (m.graph) {
+    json["graph"] = {{"first_launch_us", m.graph->cold_us}};
+    if (m.graph->warm_us) json["graph"]["later_launches_us"] = *m.graph->warm_us;
+  }
   return json;
 }
 
@@ -65,7 +70,8 @@ Json config_json(const Options& options, const std::vector<DeviceRow>& devices) 
   json["iterations"] = options.iterations;
   json["aggregated_iterations"] = options.aggregated;
   json["validation"] = options.checks;
-  json["graph"] = 0;
+  json["graph"] = options.on_gpus() ? options.graph_launches : 0;
+  json["memory"] = options.on_gpus() ? "device" : "host";
   json["blocking_collectives"] = text_of(options.blocking != Blocking::kOff);
   json["per_iter_timing"] = text_of(options.per_iteration);
   json["per_iter_skip"] = options.per_iteration_skip;

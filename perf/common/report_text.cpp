@@ -35,20 +35,21 @@ std::string option_lines(const Options& options) {
       break;
   }
   if (options.per_iteration) {
-    text += "# Per-Iteration Report: host clock timing; i_* uses max over process rows";
+    text += fmt::format("# Per-Iteration Report: {}; i_* uses max over process rows",
+                        options.on_gpus() ? "CUDA event timing" : "host clock timing");
     if (options.per_iteration_skip > 0)
       text += fmt::format("; summary skips first {} iterations", options.per_iteration_skip);
     text += " \n";
   }
   if (options.parallel_init)
     text += "# Parallel Init Enabled: threads call into tuttiCommInitRank concurrently \n";
-  text +=
-      fmt::format("# Tutti {}.{}.{}: {} on host memory = {} x {} x {}; algorithm {}\n", TUTTI_MAJOR,
-                  TUTTI_MINOR, TUTTI_PATCH, counted(options.ranks(), "rank", "ranks"),
-                  counted(options.processes, "process", "processes"),
-                  counted(options.threads, "thread", "threads"),
-                  counted(options.ranks_per_thread, "rank", "ranks"),
-                  options.algorithm.empty() ? "auto" : options.algorithm);
+  text += fmt::format(
+      "# Tutti {}.{}.{}: {} on {} memory = {} x {} x {}; algorithm {}\n", TUTTI_MAJOR, TUTTI_MINOR,
+      TUTTI_PATCH, counted(options.ranks(), "rank", "ranks"), options.on_gpus() ? "device" : "host",
+      counted(options.processes, "process", "processes"),
+      counted(options.threads, "thread", "threads"),
+      counted(options.ranks_per_thread, "rank", "ranks"),
+      options.algorithm.empty() ? "auto" : options.algorithm);
   return text;
 }
 
@@ -92,12 +93,12 @@ std::string header_text(const std::string& program, const Options& options, int 
       "# nccl-tests version {} nccl-headers={} nccl-library={}\n"
       "# Collective test starting: {}\n"
       "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} "
-      "agg iters: {} validation: {} graph: 0 unalign: {}\n",
+      "agg iters: {} validation: {} graph: {} unalign: {}\n",
       kFormatVersion, TUTTI_NCCL_VERSION_CODE, library_version, program, options.threads,
       options.ranks_per_thread, options.min_bytes, options.max_bytes,
       factor ? options.step_factor : options.step_bytes, factor ? "factor" : "bytes",
       options.warmup_iterations, options.iterations, options.aggregated, options.checks,
-      options.unalign);
+      options.on_gpus() ? options.graph_launches : 0, options.unalign);
   text += option_lines(options);
   text += "#\n# Using devices\n";
   for (const DeviceRow& row : devices)
@@ -175,6 +176,17 @@ std::string comment_text(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) comments += "#   " + line + "\n";
   return comments;
+}
+
+std::string graph_text(const Row& row) {
+  const auto one = [](const char* name, const Measurement& m) {
+    if (!m.graph) return std::string();
+    const std::string warm =
+        m.graph->warm_us ? fmt::format(", later ones {:.2f} us", *m.graph->warm_us) : "";
+    return fmt::format("#   graph {}: first launch {:.2f} us an operation{} (GPU's clock)\n", name,
+                       m.graph->cold_us, warm);
+  };
+  return one("out-of-place", row.out_of_place) + one("in-place    ", row.in_place);
 }
 
 std::string footer_text(const std::string& program, const Summary& summary,

@@ -1,4 +1,5 @@
-// The tool itself, as a user runs it: real processes and threads, the table parsed as scripts do.
+// The tool itself, as a user runs it on host memory: real processes and threads, the table parsed
+// as scripts do.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -6,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +39,7 @@ class Tool {
   explicit Tool(const std::string& arguments, const char* file = nullptr) {
     int out[2], err[2];
     if (::pipe2(out, O_CLOEXEC) != 0 || ::pipe2(err, O_CLOEXEC) != 0) std::abort();
+    ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // the same run on a machine with a GPU
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
@@ -305,6 +308,18 @@ TEST(AllReducePerfTool, WrongUsageAndHelp) {
   Tool help("--help");
   EXPECT_EQ(help.finish(), 0);
   EXPECT_THAT(help.output, HasSubstr("--minbytes"));
+}
+
+TEST(AllReducePerfTool, WithoutAGpuMemoryIsTheHostsOrTheRunIsRefused) {
+  Tool device("--memory device -b 8 -e 8");
+  EXPECT_EQ(device.finish(), 2);
+  EXPECT_TRUE(device.errors.starts_with("all_reduce_perf: --memory device: ")) << device.errors;
+  EXPECT_EQ(std::count(device.errors.begin(), device.errors.end(), '\n'), 1) << device.errors;
+  EXPECT_EQ(device.output, "");
+  Tool automatic("-G 2 -b 8 -e 8");
+  EXPECT_EQ(automatic.finish(), 0);
+  EXPECT_THAT(automatic.output, HasSubstr(": 1 rank on host memory = "));
+  EXPECT_EQ(automatic.errors, "# note: -G has no effect: ranks are on host memory\n");
 }
 
 TEST(AllReducePerfTool, MulsumAloneIsAClearError) {

@@ -109,14 +109,66 @@ TEST(Options, AllMeansEveryTypeAndOperation) {
 }
 
 TEST(Options, FlagsThatNeedADeviceAreNoted) {
-  const ParseOutcome outcome = parse("-y 1 -G 4 -R 1 -x 1 -D 3 -V 8");
-  ASSERT_TRUE(outcome.options) << outcome.text;
-  ASSERT_EQ(outcome.options->notes.size(), 6u);
-  for (const std::string& note : outcome.options->notes)
+  Options o = *parse("-y 1 -G 4 -R 1 -x 1 -D 3 -V 8").options;
+  EXPECT_TRUE(o.notes.empty()) << "not known yet";
+  EXPECT_EQ(choose_memory(o, "no GPU"), "");
+  EXPECT_EQ(o.memory, Memory::kHost);
+  ASSERT_EQ(o.notes.size(), 6u);
+  for (const std::string& note : o.notes)
     EXPECT_NE(note.find(" has no effect: "), std::string::npos);
-  EXPECT_FALSE(outcome.options->windows);
-  EXPECT_TRUE(parse("-R 2").options->windows);
-  EXPECT_TRUE(parse("-R 2").options->notes.empty());
+  EXPECT_FALSE(o.windows);
+}
+
+TEST(Options, WindowsAreHostMemory) {
+  Options host = *parse("-R 2").options;
+  EXPECT_EQ(choose_memory(host, "no GPU"), "");
+  EXPECT_TRUE(host.windows);
+  EXPECT_TRUE(host.notes.empty());
+  Options device = *parse("-R 2").options;
+  EXPECT_EQ(choose_memory(device, ""), "");
+  EXPECT_FALSE(device.windows);
+  EXPECT_THAT(device.notes, testing::ElementsAre("-R 2 has no effect: windows are host memory"));
+}
+
+TEST(Options, MemoryIsTheGpusWhereOneCanBeUsed) {
+  const auto chosen = [](const std::string& line, const std::string& absence) {
+    Options o = *parse(line).options;
+    EXPECT_EQ(choose_memory(o, absence), "") << line;
+    EXPECT_TRUE(o.notes.empty()) << line;
+    return o.memory;
+  };
+  EXPECT_EQ(chosen("", ""), Memory::kDevice);
+  EXPECT_EQ(chosen("-t 8 -G 4", ""), Memory::kDevice);
+  EXPECT_EQ(chosen("--memory device -y 1", ""), Memory::kDevice);
+  EXPECT_EQ(chosen("", "no GPU"), Memory::kHost);
+  EXPECT_EQ(chosen("--memory host", ""), Memory::kHost);
+  EXPECT_EQ(chosen("--procs 2", ""), Memory::kHost);
+  EXPECT_FALSE(parse("--procs 2").options->may_use_gpus()) << "nothing is looked for before a fork";
+  EXPECT_FALSE(parse("--memory host").options->may_use_gpus());
+}
+
+TEST(Options, MemoryIsReportedByANumberAndChosenByAWord) {
+  EXPECT_TRUE(parse("-M 1").options->report_memory);
+  EXPECT_TRUE(parse("--memory 1").options->report_memory);
+  EXPECT_FALSE(parse("-M 0").options->report_memory);
+  EXPECT_EQ(parse("-M 1").options->memory, Memory::kAuto);
+  const Options both = *parse("-M 1 --memory host").options;
+  EXPECT_TRUE(both.report_memory);
+  EXPECT_EQ(both.memory, Memory::kHost);
+}
+
+TEST(Options, WhatDeviceMemoryCannotDoIsOneLine) {
+  const auto wrong = [](const std::string& line, const std::string& absence) {
+    Options o = *parse(line).options;
+    const std::string text = choose_memory(o, absence);
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return text;
+  };
+  EXPECT_EQ(wrong("--memory device", "no GPU can be used"), "--memory device: no GPU can be used");
+  EXPECT_THAT(wrong("--memory device --procs 2", ""), testing::HasSubstr("not processes"));
+  EXPECT_THAT(wrong("-G 2 -y 1", ""), testing::HasSubstr("default stream"));
+  EXPECT_THAT(wrong("-G 2 -z 1", ""), testing::HasSubstr("-z"));
+  EXPECT_THAT(wrong("-G 2 -I 1", ""), testing::HasSubstr("-I"));
 }
 
 TEST(Options, WrongUsageIsSaidInOneLine) {
@@ -126,7 +178,8 @@ TEST(Options, WrongUsageIsSaidInOneLine) {
                            "-n 0",        "-z 4",         "-R 3",
                            "-a 7",        "-r 1",         "-K 20",
                            "-J out.csv",  "--frobnicate", "-i 0 -b 1 -e 2",
-                           "-n many",     "-r some",      "stray"}) {
+                           "-n many",     "-r some",      "stray",
+                           "-y 2",        "-G -1",        "--memory gpu"}) {
     const ParseOutcome outcome = parse(line);
     EXPECT_FALSE(outcome.options) << line;
     EXPECT_NE(outcome.status, 0) << line;

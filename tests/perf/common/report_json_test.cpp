@@ -51,6 +51,22 @@ TEST_F(JsonTest, ARunThatEndedEarlyIsNotOkay) {
   EXPECT_EQ(json["errors"][0], "rank 1: gone");
 }
 
+TEST_F(JsonTest, HoldsWhatAGraphsLaunchesTook) {
+  Options options;
+  options.memory = Memory::kDevice;
+  options.graph_launches = 4;
+  Row row = example_row();
+  row.out_of_place.graph = GraphFacts{12.5, 8.5};
+  row.in_place.graph = GraphFacts{9, {}};
+  const auto json = write(options, row, {});
+  EXPECT_EQ(json["config"]["memory"], "device");
+  EXPECT_EQ(json["config"]["graph"], 4);
+  const auto& result = json["results"][0];
+  EXPECT_EQ(result["out_of_place"]["graph"]["first_launch_us"], 12.5);
+  EXPECT_EQ(result["out_of_place"]["graph"]["later_launches_us"], 8.5);
+  EXPECT_FALSE(result["in_place"]["graph"].contains("later_launches_us"));
+}
+
 TEST_F(JsonTest, HasTheFieldsOfNcclTests) {
   Options options;
   options.step_factor = 2;

@@ -45,6 +45,28 @@ TEST(ReportText, StepInBytes) {
             std::string::npos);
 }
 
+TEST(ReportText, DeviceMemoryAndGraphsStandInTheHeader) {
+  Options o;
+  o.graph_launches = 4;
+  EXPECT_NE(header_text("tool", o, 22'809, {}).find(" graph: 0 "), std::string::npos) << "host";
+  o.memory = Memory::kDevice;
+  o.per_iteration = true;
+  const std::string text = header_text("tool", o, 22'809, {});
+  for (const char* words : {" graph: 4 ", ": 1 rank on device memory = ", ": CUDA event timing; "})
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
+}
+
+TEST(ReportText, GraphLines) {
+  Row row;
+  EXPECT_EQ(graph_text(row), "");
+  row.out_of_place.graph = GraphFacts{12.345, 8.5};
+  row.in_place.graph = GraphFacts{9, {}};
+  EXPECT_EQ(graph_text(row),
+            "#   graph out-of-place: first launch 12.35 us an operation, later ones 8.50 us (GPU's "
+            "clock)\n"
+            "#   graph in-place    : first launch 9.00 us an operation (GPU's clock)\n");
+}
+
 TEST(ReportText, TableHead) {
   EXPECT_EQ(
       table_head_text({}),

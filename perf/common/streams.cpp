@@ -1,0 +1,112 @@
+#include "common/streams.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace tutti::perf {
+
+Streams::Streams(Gpus* gpus, ThreadRanks& ranks, const Options& options)
+    : gpus_(gpus),
+      ranks_(ranks),
+      timeout_s_(options.timeout_s),
+      default_streams_(options.default_stream) {
+  for (int i = 0; on_gpus() && i < count(); ++i) {
+    use(i);
+    streams_.push_back(default_streams_ ? nullptr : gpus_->make_stream());
+  }
+}
+
+Streams::~Streams() {
+  for (const Gpus::Stream stream : streams_)
+    if (stream != nullptr) gpus_->free_stream(stream);
+}
+
+void Streams::throw_reported() {
+  for (int i = 0; i < count(); ++i) {
+    tuttiResult_t reported = tuttiSuccess;
+    check(tuttiCommGetAsyncError(ranks_.comm(i).get(), &reported), ranks_.comm(i).get());
+    if (reported != tuttiInProgress) check(reported, ranks_.comm(i).get());
+  }
+}
+
+void Streams::wait() {
+  if (!on_gpus()) return;
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < count(); ++i) {
+    if (default_streams_) use(i);  // the default stream is that of the current GPU
+    while (!gpus_->idle(of(i))) {
+      throw_reported();
+      if (timeout_s_ > 0 &&
+          std::chrono::steady_clock::now() - start > std::chrono::seconds(timeout_s_))
+        throw Exception(tuttiTimeout,
+                        fmt::format("operations of rank {} have not ended on its GPU within {} s",
+                                    ranks_.rank(i), timeout_s_));
+      std::this_thread::yield();
+    }
+  }
+  throw_reported();  // what ended a kernel early
+}
+
+void Graphs::begin() {
+  for (int i = 0; i < streams_.count(); ++i) {
+    streams_.use(i);
+    streams_.gpus_->begin_capture(streams_.of(i));
+  }
+}
+
+void Graphs::end() {
+  for (int i = 0; i < streams_.count(); ++i) {
+    streams_.use(i);
+    graphs_.push_back(streams_.gpus_->end_capture(streams_.of(i)));
+  }
+}
+
+Graphs::~Graphs() {
+  for (const Gpus::Graph graph : graphs_) streams_.gpus_->free_graph(graph);
+}
+
+void Graphs::launch() {
+  for (int i = 0; i < streams_.count(); ++i)
+    streams_.gpus_->launch(graphs_[static_cast<std::size_t>(i)], streams_.of(i));
+}
+
+Marks::Marks(Streams& streams, std::size_t most) : streams_(streams), most_(most) {
+  try {
+    for (int i = 0; most > 0 && i < streams.count(); ++i) {
+      streams.use(i);
+      for (std::size_t k = 0; k < most; ++k) events_.push_back(streams.gpus_->make_event());
+    }
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+Marks::~Marks() { release(); }
+
+void Marks::release() noexcept {
+  for (const Gpus::Event event : events_) streams_.gpus_->free_event(event);
+}
+
+void Marks::set() {
+  for (int i = 0; i < streams_.count(); ++i) {
+    if (streams_.default_streams_) streams_.use(i);
+    streams_.gpus_->record(events_[static_cast<std::size_t>(i) * most_ + set_], streams_.of(i));
+  }
+  ++set_;
+}
+
+std::vector<double> Marks::intervals_us() const {
+  std::vector<double> longest(set_ == 0 ? 0 : set_ - 1, 0.0);
+  for (int i = 0; i < streams_.count(); ++i)
+    for (std::size_t k = 0; k < longest.size(); ++k) {
+      const auto* const event = &events_[static_cast<std::size_t>(i) * most_ + k];
+      longest[k] = std::max(longest[k], streams_.gpus_->elapsed_us(event[0], event[1]));
+    }
+  return longest;
+}
+
+}  // namespace tutti::perf
