@@ -189,6 +189,16 @@ TEST_F(DeviceCommunicatorGpu, EveryAlgorithmSumsAmongThreads) {
     });
 }
 
+// What compute-sanitizer has time for.
+TEST_F(DeviceCommunicatorGpu, SmallOperations) {
+  run(3, [&](int rank, DeviceRank& self) {
+    for (const std::string& name : all_names()) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name.c_str()), tuttiSuccess);
+      reduce(self, rank, 3, tuttiBfloat16, tuttiSum, 1000, name);
+    }
+  });
+}
+
 TEST_F(DeviceCommunicatorGpu, EveryTypeAndOperation) {
   for (const int ranks : {2, 4, 8})
     run(ranks, [&](int rank, DeviceRank& self) {
