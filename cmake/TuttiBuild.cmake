@@ -71,6 +71,9 @@ function(tutti_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS base)  # an empty one would take the property after it for a label
   endif()
+  # gtest_discover_tests would take the second of a list for the name of a property. ctest -L looks
+  # for a pattern, so it finds each word of this.
+  list(JOIN arg_LABELS "-" label)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK} GTest::gtest_main GTest::gmock)
@@ -79,7 +82,7 @@ function(tutti_test name)
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                        TEST_PREFIX ${name}.
-                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS ${label}
                                   ENVIRONMENT "TUTTI_IFNAME=lo"
                                   ENVIRONMENT_MODIFICATION "TUTTI_PROFILE=set:off")
 endfunction()
