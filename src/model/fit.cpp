@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kMostSteps = 15;
 constexpr int kMostDampings = 5;
+constexpr double kFirstDamping = 1e-3;
+constexpr int kReweighings = 3;
 constexpr double kDifference =
     0.02;                           // of a factor's logarithm, over the grain of protocols' switch
 constexpr double kSettled = 1e-3;   // relative gain of a step below which the fit ends
@@ -40,19 +42,19 @@ double square_sum(const Vector& values) {
 
 class Fit {
  public:
-  explicit Fit(const FitProblem& problem) : problem_(problem) {}
+  explicit Fit(const FitProblem& problem)
+      : problem_(problem), weights_(problem.measured.size(), 1.0) {}
 
   Result<FitResult> run() {
     Vector x(problem_.spreads.size(), 0.0);
-    TUTTI_TRY_ASSIGN(Vector residuals, residuals_at(x));
     FitResult result;
-    result.cost_before = square_sum(residuals);
-    double cost = result.cost_before;
-    for (; result.steps < kMostSteps; ++result.steps) {
-      TUTTI_TRY_ASSIGN(const bool better, step(x, residuals, cost));
-      if (!better) break;
+    TUTTI_TRY_ASSIGN(const Vector start, residuals_at(x));
+    result.cost_before = square_sum(start);
+    TUTTI_TRY(descend(x, result));
+    for (int again = 0; problem_.outliers && again < kReweighings; ++again) {
+      TUTTI_TRY(weigh(x));
+      TUTTI_TRY(descend(x, result));
     }
-    result.cost_after = cost;
     for (std::size_t j = 0; j < x.size(); ++j) {
       result.factors.push_back(std::exp(x[j]));
       result.at_bound.push_back(std::abs(x[j]) >= most(j));
@@ -61,6 +63,28 @@ class Fit {
   }
 
  private:
+  // Steps until none gains; with the weights as they are.
+  [[nodiscard]] Status descend(Vector& x, FitResult& result) {
+    damping_ = kFirstDamping;
+    TUTTI_TRY_ASSIGN(Vector residuals, residuals_at(x));
+    double cost = square_sum(residuals);
+    for (int steps = 0; steps < kMostSteps; ++steps, ++result.steps) {
+      TUTTI_TRY_ASSIGN(const bool better, step(x, residuals, cost));
+      if (!better) break;
+    }
+    result.cost_after = cost;
+    return {};
+  }
+
+  // So that the square of a point's residual becomes its size where that is far beyond the noise.
+  [[nodiscard]] Status weigh(const Vector& x) {
+    std::ranges::fill(weights_, 1.0);
+    TUTTI_TRY_ASSIGN(const Vector residuals, residuals_at(x));
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = std::pow(1 + residuals[i] * residuals[i], -0.25);
+    return {};
+  }
+
   // Of the data, then of the factors.
   [[nodiscard]] Result<Vector> residuals_at(const Vector& x) const {
     Vector factors;
@@ -68,7 +92,8 @@ class Fit {
     TUTTI_TRY_ASSIGN(const Vector predicted, problem_.predict(factors));
     Vector residuals;
     for (std::size_t i = 0; i < predicted.size(); ++i)
-      residuals.push_back(std::log(predicted[i] / problem_.measured[i]) / problem_.noise);
+      residuals.push_back(weights_[i] * std::log(predicted[i] / problem_.measured[i]) /
+                          problem_.noise);
     for (std::size_t j = 0; j < x.size(); ++j)
       residuals.push_back(x[j] / std::log(problem_.spreads[j]));
     return residuals;
@@ -129,7 +154,8 @@ class Fit {
   }
 
   const FitProblem& problem_;
-  double damping_ = 1e-3;
+  Vector weights_;  // of the data
+  double damping_ = kFirstDamping;
 };
 
 }  // namespace

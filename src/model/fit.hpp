@@ -23,6 +23,9 @@ struct FitProblem {
   std::function<Result<std::vector<double>>(std::span<const double>)> predict;
   // Of measurement and model together: residuals of this size are as good as none.
   double noise = 0.1;
+  // Count residuals far beyond the noise by their size, not its square: some measurements went
+  // wrong, and should not bend what explains the others.
+  bool outliers = false;
 };
 
 struct FitResult {

@@ -6,30 +6,35 @@ namespace {
 // Prior costs of the two protocols over shared memory, until a calibration replaces them. Measured
 // with perf/bench_connection and bench_kernels on an AMD EPYC (Zen 5, 2 cores of a virtual machine,
 // 32 MiB L3), November 2026; docs/performance.md holds the runs.
-constexpr HostCosts kFlaggedPrior{
-    .alpha_ns = 45, .step_ns = 25, .beta_ns_per_byte = 0.025, .switch_ns = 900};
-constexpr HostCosts kSlottedPrior{
-    .alpha_ns = 105, .step_ns = 35, .beta_ns_per_byte = 0.0125, .switch_ns = 900};
-// Reading a peer's memory instead, weighed against the slots above, whose price leaves out that
-// every byte crosses between the cores twice (once for the writer, once for the reader) and a read
-// one only once. So these constants are what makes the ratio right, between two states of that
-// machine: cores near (0.05 ns a byte and crossing), where cross-memory attach takes 1.2 of the
-// time by slots at 1 MiB among two processes, and cores far (0.27 ns), where it takes 0.55. Plain
-// loads take 0.55 to 0.85.
+constexpr HostCosts kFlaggedPrior{.alpha_ns = 45,
+                                  .step_ns = 25,
+                                  .beta_ns_per_byte = 0.02,
+                                  .message_ns_per_byte = 0.04,
+                                  .switch_ns = 900};
+constexpr HostCosts kSlottedPrior{.alpha_ns = 105,
+                                  .step_ns = 35,
+                                  .beta_ns_per_byte = 0.01,
+                                  .message_ns_per_byte = 0.02,
+                                  .switch_ns = 900};
+// Reading a peer's memory instead, weighed against the slots above: by slots every byte crosses
+// between the cores twice (once for the writer, once for the reader) and a read one only once. So
+// these constants are what makes the ratio right, between two states of that machine: cores near
+// (0.05 ns a byte and crossing), where cross-memory attach takes 1.2 of the time by slots at 1 MiB
+// among two processes, and cores far (0.27 ns), where it takes 0.55. Plain loads take 0.55 to 0.85.
 constexpr HostCosts kAttachedPrior{.alpha_ns = 45,
                                    .step_ns = 25,
-                                   .beta_ns_per_byte = 0.0125,
+                                   .beta_ns_per_byte = 0.01,
                                    .switch_ns = 900,
                                    .remote_ns = 900,
-                                   .remote_ns_per_byte = 0.01,
-                                   .remote_crowd_ns_per_byte = 0.05};
+                                   .remote_ns_per_byte = 0.04,
+                                   .remote_crowd_ns_per_byte = 0.08};
 constexpr HostCosts kMappedPrior{.alpha_ns = 45,
                                  .step_ns = 25,
-                                 .beta_ns_per_byte = 0.0125,
+                                 .beta_ns_per_byte = 0.01,
                                  .switch_ns = 900,
                                  .remote_ns = 25,
-                                 .remote_ns_per_byte = 0.002,
-                                 .remote_crowd_ns_per_byte = 0.05};
+                                 .remote_ns_per_byte = 0.028,
+                                 .remote_crowd_ns_per_byte = 0.08};
 constexpr CostSet kPriorCosts{kFlaggedPrior, kSlottedPrior, kAttachedPrior, kMappedPrior};
 
 }  // namespace

@@ -10,7 +10,9 @@ struct HostCosts {
   double alpha_ns = 0;          // from commit to the peer's step
   double step_ns = 0;           // a step's own overhead
   double beta_ns_per_byte = 0;  // per operand byte read or written
-  double switch_ns = 0;         // a core given to another rank, where ranks outnumber cores
+  // And per byte of an operand that is a message: its lines come from another core's cache.
+  double message_ns_per_byte = 0;
+  double switch_ns = 0;  // a core given to another rank, where ranks outnumber cores
   // What an operand in a peer's memory costs beyond that.
   double remote_ns = 0;
   double remote_ns_per_byte = 0;
@@ -46,6 +48,7 @@ inline constexpr std::array kHostCostsMembers{
     HostCostsMember{"alpha_ns", &HostCosts::alpha_ns},
     HostCostsMember{"step_ns", &HostCosts::step_ns},
     HostCostsMember{"beta_ns_per_byte", &HostCosts::beta_ns_per_byte},
+    HostCostsMember{"message_ns_per_byte", &HostCosts::message_ns_per_byte},
     HostCostsMember{"switch_ns", &HostCosts::switch_ns},
     HostCostsMember{"remote_ns", &HostCosts::remote_ns},
     HostCostsMember{"remote_ns_per_byte", &HostCosts::remote_ns_per_byte},

@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kLayout = 1;
+constexpr int kLayout = 2;  // 1: one cost per byte, of messages too
 constexpr double kMostNs = 1e12;
 constexpr std::size_t kMostMeasured = 100'000;
 
@@ -37,11 +37,11 @@ std::string cpu_model() {
 
 Result<HostCosts> read_costs(const JsonReader& all, std::string_view name, HostCosts costs) {
   if (!all.has(name)) return costs;
-  TUTTI_TRY_ASSIGN(
-      const JsonReader one,
-      JsonReader::open(all.get(name), all.at(name),
-                       {"alpha_ns", "step_ns", "beta_ns_per_byte", "switch_ns", "remote_ns",
-                        "remote_ns_per_byte", "remote_crowd_ns_per_byte"}));
+  TUTTI_TRY_ASSIGN(const JsonReader one,
+                   JsonReader::open(all.get(name), all.at(name),
+                                    {"alpha_ns", "step_ns", "beta_ns_per_byte",
+                                     "message_ns_per_byte", "switch_ns", "remote_ns",
+                                     "remote_ns_per_byte", "remote_crowd_ns_per_byte"}));
   for (const HostCostsMember& member : kHostCostsMembers)
     TUTTI_TRY(one.read(member.name, costs.*member.value, 0, kMostNs));
   return costs;

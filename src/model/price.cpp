@@ -13,15 +13,17 @@ struct PathLength {
   std::uint64_t steps = 0;
   std::uint64_t operands = 0;
   std::uint64_t remotes = 0;
+  std::uint64_t transfers = 0;
   void join(const PathLength& other) {
     messages = std::max(messages, other.messages);
     steps = std::max(steps, other.steps);
     operands = std::max(operands, other.operands);
     remotes = std::max(remotes, other.remotes);
+    transfers = std::max(transfers, other.transfers);
   }
   [[nodiscard]] PathLength since(const PathLength& start) const {
     return {messages - start.messages, steps - start.steps, operands - start.operands,
-            remotes - start.remotes};
+            remotes - start.remotes, transfers - start.transfers};
   }
 };
 
@@ -32,16 +34,18 @@ std::uint64_t chunk_operands(const Step& step) {
   return count;
 }
 
-std::uint64_t remote_operands(const Step& step) {
+std::uint64_t operands_of(const Step& step, OperandKind kind) {
   std::uint64_t count = 0;
   for (const auto* side : {&step.destinations, &step.sources})
     for (const Operand& operand : *side)
-      if (operand.kind == OperandKind::kRemote) count += operand.span.count();
+      if (operand.kind == kind) count += operand.span.count();
   return count;
 }
 
-bool receives(const Step& step) {
-  return std::ranges::find(step.sources, OperandKind::kRecv, &Operand::kind) != step.sources.end();
+std::uint64_t remote_operands(const Step& step) { return operands_of(step, OperandKind::kRemote); }
+
+std::uint64_t message_operands(const Step& step) {
+  return operands_of(step, OperandKind::kSend) + operands_of(step, OperandKind::kRecv);
 }
 
 // Runs one slice in dependency order, carrying the longest paths along messages, waits and
@@ -144,6 +148,7 @@ class PathWalk {
     start.steps += 1;
     start.operands += chunk_operands(step);
     start.remotes += remote_operands(step);
+    start.transfers += message_operands(step);
     for (const Operand& destination : step.destinations)
       if (destination.kind == OperandKind::kSend) {
         PathLength sent = start;
@@ -177,18 +182,20 @@ ScheduleCounts count_schedule(const Schedule& schedule) {
   counts.path_steps = path.steps;
   counts.path_operands = path.operands;
   counts.path_remotes = path.remotes;
+  counts.path_transfers = path.transfers;
   counts.lane_depth = longest.messages;
   counts.lane_steps = longest.steps;
   counts.lane_operands = longest.operands;
   counts.lane_remotes = longest.remotes;
+  counts.lane_transfers = longest.transfers;
   for (const RankProgram& program : schedule.ranks) {
-    std::uint64_t steps = 0, operands = 0, remotes = 0;
+    std::uint64_t steps = 0, operands = 0, remotes = 0, transfers = 0;
     for (const Lane& lane : program.lanes)
       for (const Step& step : lane.steps) {
         ++steps;
-        counts.total_receives += receives(step) ? 1 : 0;
         operands += chunk_operands(step);
         remotes += remote_operands(step);
+        transfers += message_operands(step);
       }
     counts.max_steps = std::max(counts.max_steps, steps);
     counts.max_operands = std::max(counts.max_operands, operands);
@@ -196,6 +203,8 @@ ScheduleCounts count_schedule(const Schedule& schedule) {
     counts.total_operands += operands;
     counts.max_remotes = std::max(counts.max_remotes, remotes);
     counts.total_remotes += remotes;
+    counts.max_transfers = std::max(counts.max_transfers, transfers);
+    counts.total_transfers += transfers;
   }
   return counts;
 }
@@ -204,20 +213,21 @@ namespace {
 
 // A number of each thing, along a path or of a rank.
 struct Amounts {
-  double messages = 0, steps = 0, operands = 0, remotes = 0;
+  double messages = 0, steps = 0, operands = 0, remotes = 0, transfers = 0;
   Amounts& add(double times, const Amounts& other) {
     messages += times * other.messages;
     steps += times * other.steps;
     operands += times * other.operands;
     remotes += times * other.remotes;
+    transfers += times * other.transfers;
     return *this;
   }
 };
 
 Amounts amounts(std::uint64_t messages, std::uint64_t steps, std::uint64_t operands,
-                std::uint64_t remotes) {
+                std::uint64_t remotes, std::uint64_t transfers) {
   return {static_cast<double>(messages), static_cast<double>(steps), static_cast<double>(operands),
-          static_cast<double>(remotes)};
+          static_cast<double>(remotes), static_cast<double>(transfers)};
 }
 
 // What amounts cost at one size of the operands.
@@ -233,7 +243,8 @@ class Tariff {
     cost.messages_ns = a.messages * costs_.alpha_ns;
     cost.switches_ns = a.messages * crowd_ * costs_.switch_ns;
     cost.steps_ns = a.steps * costs_.step_ns;
-    cost.bytes_ns = a.operands * piece_ * costs_.beta_ns_per_byte;
+    cost.bytes_ns =
+        piece_ * (a.operands * costs_.beta_ns_per_byte + a.transfers * costs_.message_ns_per_byte);
     cost.remote_ns =
         a.remotes * (costs_.remote_ns + piece_ * (costs_.remote_ns_per_byte +
                                                   crowd_ * costs_.remote_crowd_ns_per_byte));
@@ -253,20 +264,22 @@ class Tariff {
 PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input) {
   const Tariff tariff(counts, costs, input);
   const double further_slices = input.slices - 1.0;
-  const Amounts path =
-      amounts(counts.depth, counts.path_steps, counts.path_operands, counts.path_remotes);
-  const Amounts lane =
-      amounts(counts.lane_depth, counts.lane_steps, counts.lane_operands, counts.lane_remotes);
-  const Amounts own = amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes);
+  const Amounts path = amounts(counts.depth, counts.path_steps, counts.path_operands,
+                               counts.path_remotes, counts.path_transfers);
+  const Amounts lane = amounts(counts.lane_depth, counts.lane_steps, counts.lane_operands,
+                               counts.lane_remotes, counts.lane_transfers);
+  const Amounts own =
+      amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes, counts.max_transfers);
   const bool lanes_wait = input.replicas == 1 && tariff(lane).time_ns > tariff(own).time_ns;
-  const PlanCost alone = tariff(Amounts(path).add(further_slices, lanes_wait ? lane : own));
-  const Amounts all = amounts(0, counts.total_steps, counts.total_operands, counts.total_remotes);
+  const Amounts chain = Amounts(path).add(further_slices, lanes_wait ? lane : own);
+  const PlanCost alone = tariff(chain);
+  const Amounts all = amounts(0, counts.total_steps, counts.total_operands, counts.total_remotes,
+                              counts.total_transfers);
   const double workers = std::min<double>(input.cores, counts.ranks);
   PlanCost shared = tariff(Amounts{}.add(input.slices / workers, all));
   shared.shared = true;
   if (counts.ranks > input.cores) {
-    shared.switches_ns =
-        input.slices / workers * static_cast<double>(counts.total_receives) * costs.switch_ns;
+    shared.switches_ns = chain.messages * counts.ranks / input.cores * costs.switch_ns;
     shared.time_ns += shared.switches_ns;
   }
   return shared.time_ns > alone.time_ns ? shared : alone;

@@ -6,14 +6,15 @@
 //   work  = steps*step + operands*piece*beta                             a rank's own, of a slice
 //   price = path + (slices - 1)*work         when slices overlap (replicas > 1)
 //           path + (slices - 1)*max(work, lane)         when each lane takes one after another
-//           never under the work of all ranks shared by the cores there are, where each step that
-//           takes messages gives its core to another rank once, if ranks outnumber cores
+//           never under the work of all ranks shared by the cores there are, where each message on
+//           the path gives a core once to every rank that has it, if ranks outnumber cores
 //
 // A lane begins a slice when it is through with the one before. The longest lane is all the path in
 // a ring, one step in a tree and one level of a hierarchy. (src/schedule/pace.hpp counts what a
 // slice adds exactly, in steps; this is never less.)
 //
-// An operand in a peer's memory adds remote + bytes*remote_beta to both.
+// An operand in a peer's memory adds remote + bytes*remote_beta to both, one that is a message
+// bytes*message_beta: its lines pass from core to core, where a rank's own stay in its cache.
 // Pure; knows no transport object and no clock.
 #pragma once
 
@@ -36,16 +37,20 @@ struct ScheduleCounts {
   std::uint64_t max_operands = 0;    // of one rank
   std::uint64_t total_steps = 0;     // of all ranks
   std::uint64_t total_operands = 0;  // of all ranks
-  std::uint64_t total_receives = 0;  // steps of all ranks that take messages
   // Those among the operands that lie in a peer's memory.
   std::uint64_t path_remotes = 0;
   std::uint64_t max_remotes = 0;
   std::uint64_t total_remotes = 0;
+  // And those that are messages, sent or received.
+  std::uint64_t path_transfers = 0;
+  std::uint64_t max_transfers = 0;
+  std::uint64_t total_transfers = 0;
   // Of the longest lane by each, from when its first step may start to the end of its last one.
   std::uint64_t lane_depth = 0;
   std::uint64_t lane_steps = 0;
   std::uint64_t lane_operands = 0;
   std::uint64_t lane_remotes = 0;
+  std::uint64_t lane_transfers = 0;
 };
 
 // The schedule must be complete and free of deadlock (verified). replicas == 1.

@@ -65,6 +65,11 @@ std::uint64_t slices_of(const Settings& settings, const Contender& contender,
 
 }  // namespace
 
+bool cheaper(const Priced& a, const Priced& b) {
+  if (a.cost.time_ns != b.cost.time_ns) return a.cost.time_ns < b.cost.time_ns;
+  return a.contender->counts.lane_steps < b.contender->counts.lane_steps;
+}
+
 bool reads_peers(const ScheduleCounts& counts) { return counts.total_remotes > 0; }
 
 std::span<const PlanShape> plan_shapes() { return kShapes; }
@@ -156,9 +161,7 @@ Result<std::vector<Priced>> price_candidates(const Settings& settings,
   if (all.empty())
     return make_error(Code::kNotSupported,
                       fmt::format("no plan for an all_reduce of {} bytes: {}", bytes, why));
-  std::stable_sort(all.begin(), all.end(), [](const Priced& a, const Priced& b) {
-    return a.cost.time_ns < b.cost.time_ns;
-  });
+  std::stable_sort(all.begin(), all.end(), cheaper);
   return all;
 }
 

@@ -68,6 +68,9 @@ struct Priced {
   std::uint32_t slices = 1;
   PlanCost cost;
 };
+// Is the first to be preferred? Of equal prices the one of shorter lanes: what the price does not
+// know of delays them less.
+[[nodiscard]] bool cheaper(const Priced& a, const Priced& b);
 // Does a schedule read other ranks' memory?
 [[nodiscard]] bool reads_peers(const ScheduleCounts& counts);
 // Appends one contender's candidates at a size, as they stand. kNotSupported where `to` is empty
@@ -76,8 +79,8 @@ struct Priced {
                                      std::uint64_t bytes, PeerAccess access,
                                      std::vector<Priced>& to);
 // All candidates for an all-reduce of `bytes` by ranks that can read each other's memory by
-// `access`, cheapest first, ties in the contenders' order; the contenders outlive them. Pure.
-// kNotSupported where there is none, with the first reason.
+// `access`, cheapest first, what is alike in the contenders' order; the contenders outlive them.
+// Pure. kNotSupported where there is none, with the first reason.
 [[nodiscard]] Result<std::vector<Priced>> price_candidates(const Settings& settings,
                                                            std::span<const Contender> contenders,
                                                            std::uint64_t bytes, PeerAccess access);

@@ -74,8 +74,7 @@ namespace {
 const Priced* best_of(std::span<const Priced> priced, std::size_t in_class,
                       std::span<const MeasuredPlan> measured) {
   if (priced.empty()) return nullptr;
-  const Priced* best =
-      &*std::ranges::min_element(priced, {}, [](const Priced& one) { return one.cost.time_ns; });
+  const Priced* best = &*std::ranges::min_element(priced, cheaper);
   if (measured.empty()) return best;
   const auto measured_of = [&](const Priced& one) {
     return find_measured(measured, one.contender->counts.ranks, in_class,

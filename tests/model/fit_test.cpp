@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -64,6 +65,29 @@ TEST(Fit, WhatTheDataDoNotSayStays) {
   const FitResult fit = fit_factors(problem).value();
   EXPECT_NEAR(fit.factors[0], 2, 0.1);
   EXPECT_NEAR(fit.factors[3], 1, 1e-3);
+}
+
+// Another program had the machine while two of the points were measured.
+TEST(Fit, OutliersDoNotBendWhatExplainsTheOthers) {
+  FitProblem problem;
+  problem.spreads = {3, 3};
+  std::vector<double> sizes;
+  for (double n = 1; n < 1e7; n *= 4) sizes.push_back(n);
+  problem.predict = [sizes](std::span<const double> f) -> Result<std::vector<double>> {
+    std::vector<double> times;
+    for (const double n : sizes) times.push_back(10 * f[0] + 1e-2 * f[1] * n);
+    return times;
+  };
+  problem.measured = problem.predict(std::vector<double>{2, 0.5}).value();
+  problem.measured[1] *= 8;
+  problem.measured[10] *= 8;
+  const FitResult bent = fit_factors(problem).value();
+  problem.outliers = true;
+  const FitResult fit = fit_factors(problem).value();
+  for (const auto& [i, truth] : {std::pair<std::size_t, double>{0, 2}, {1, 0.5}}) {
+    EXPECT_GT(bent.factors[i], 1.2 * truth) << i;
+    EXPECT_NEAR(fit.factors[i], truth, 0.1 * truth) << i;
+  }
 }
 
 TEST(Fit, FactorsStayPositiveAndWithinThreeSpreads) {

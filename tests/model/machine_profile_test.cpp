@@ -83,8 +83,11 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
     const auto profile = parse_profile(text, "p.json");
     return profile ? std::string("accepted") : profile.error().message;
   };
-  EXPECT_THAT(refused("\"tutti_profile\": 1", "\"tutti_profile\": 9"),
+  EXPECT_THAT(refused("\"tutti_profile\": 2", "\"tutti_profile\": 9"),
               HasSubstr("p.json: /tutti_profile: layout 9"));
+  // Its cost per byte held for messages too.
+  EXPECT_THAT(refused("\"tutti_profile\": 2", "\"tutti_profile\": 1"),
+              HasSubstr("tutti-tune again"));
   EXPECT_THAT(refused("\"alpha_ns\": 77", "\"alpha_ns\": -77"),
               HasSubstr("p.json: /costs/slots/alpha_ns"));
   EXPECT_THAT(refused("\"alpha_ns\": 77.0", "\"alpha_ns\": \"fast\""),

@@ -64,6 +64,19 @@ TEST(Counts, RemoteOperandsOfALaneAreCountedToo) {
   EXPECT_EQ(direct.lane_remotes, 6U);  // the own chunk in three inputs, three chunks in outputs
 }
 
+// Each message is an operand of its sender and one of its receiver. Signals carry nothing.
+TEST(Counts, OperandsThatAreMessagesAreCountedAtBothEnds) {
+  for (const std::int32_t p : {2, 3, 8}) {
+    const ScheduleCounts ring = counted("ring", p);
+    const auto ranks = static_cast<std::uint64_t>(p);
+    EXPECT_EQ(ring.path_transfers, 4 * (ranks - 1)) << p;
+    EXPECT_EQ(ring.lane_transfers, ring.path_transfers) << p;
+    EXPECT_EQ(ring.max_transfers, 4 * (ranks - 1)) << p;
+    EXPECT_EQ(ring.total_transfers, 4 * (ranks - 1) * ranks) << p;
+  }
+  EXPECT_EQ(counted("two_shot:access=remote", 4).total_transfers, 0U);
+}
+
 // The steps of a lane from when it may start are at least those that a slice adds to the pace.
 TEST(Counts, AFurtherSliceTakesNoMoreStepsThanTheLane) {
   for (const Algorithm* algorithm : all_algorithms())
@@ -94,6 +107,16 @@ TEST(Price, OneSliceCostsItsPath) {
   }
 }
 
+TEST(Price, BytesOfMessagesCostBesideThoseOfAllOperands) {
+  HostCosts costs = kCosts;
+  costs.message_ns_per_byte = 3;
+  const ScheduleCounts ring = counted("ring", 4);
+  const double bytes = 4096.0 / ring.chunks * static_cast<double>(ring.path_transfers);
+  EXPECT_DOUBLE_EQ(price(ring, 4096, 1, 1, costs), price(ring, 4096, 1) + 3 * bytes);
+  const ScheduleCounts direct = counted("two_shot:access=remote", 4);
+  EXPECT_DOUBLE_EQ(price(direct, 4096, 1, 1, costs), price(direct, 4096, 1));
+}
+
 // With bytes that cost nothing only the slices' own messages and steps remain.
 TEST(Price, AFurtherSliceCostsALaneWithoutReplicas) {
   constexpr HostCosts kFree{.alpha_ns = 100, .step_ns = 10};
@@ -115,6 +138,20 @@ TEST(Price, ReplicasNeverMakeSlicesDearer) {
         EXPECT_LE(price(counts, 1 << 20, slices, 2), price(counts, 1 << 20, slices, 1))
             << algorithm->name << " " << p << " " << slices;
       }
+}
+
+// Who shares a core waits for each message until the others have had their turn.
+TEST(Price, ACoreGoesRoundItsRanksForEachMessageOfThePath) {
+  constexpr HostCosts kSwitch{.switch_ns = 100};
+  for (const auto& [name, depth] : {std::pair{"one_shot", 1}, {"two_shot", 2}, {"ring", 6}}) {
+    const auto among = [&](std::int32_t cores) {
+      const PriceInput input{.bytes = 4096, .slices = 1, .replicas = 1, .cores = cores};
+      return price_plan(counted(name, 4), kSwitch, input).time_ns;
+    };
+    EXPECT_DOUBLE_EQ(among(4), 0) << name;
+    EXPECT_DOUBLE_EQ(among(2), 100 * 2 * depth) << name;
+    EXPECT_DOUBLE_EQ(among(1), 100 * 4 * depth) << name;
+  }
 }
 
 TEST(Price, IsNeverUnderTheWorkThatTheCoresShare) {

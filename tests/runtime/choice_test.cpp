@@ -165,6 +165,38 @@ TEST(SizeClasses, HoldTheSizesNearestToThem) {
   }
 }
 
+// Both send each byte once; one_shot reads and writes half as much again of its own, for one
+// message fewer. How long that pays depends on the own bytes' cost alone.
+TEST(Choice, OwnBytesAreWeighedApartFromMessages) {
+  Settings settings = settings_of(2);
+  const auto cheapest = [&](double own_ns, double message_ns) {
+    settings.costs.slotted.beta_ns_per_byte = own_ns;
+    settings.costs.slotted.message_ns_per_byte = message_ns;
+    const auto all = *contenders(settings, named("auto@slots"), 2);
+    return (*price_candidates(settings, all, 32 << 10, PeerAccess::kNone))
+        .front()
+        .contender->counts.depth;
+  };
+  EXPECT_EQ(cheapest(0.003, 0.1), 1U);
+  EXPECT_EQ(cheapest(0.003, 1.0), 1U);
+  EXPECT_EQ(cheapest(0.05, 0.003), 2U);
+}
+
+TEST(Choice, OfEqualPricesShorterLanesGoFirst) {
+  Contender waits, overlaps;
+  waits.counts.lane_steps = 3;
+  overlaps.counts.lane_steps = 1;
+  Priced one, other;
+  one.contender = &waits;
+  other.contender = &overlaps;
+  one.cost.time_ns = other.cost.time_ns = 5;
+  EXPECT_TRUE(cheaper(other, one));
+  EXPECT_FALSE(cheaper(one, other));
+  EXPECT_FALSE(cheaper(one, one));
+  one.cost.time_ns = 4;
+  EXPECT_TRUE(cheaper(one, other));
+}
+
 class Tables : public ::testing::TestWithParam<std::int32_t> {};
 
 // What rank 0 put into the table is what pricing says.

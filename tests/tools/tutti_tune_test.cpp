@@ -40,6 +40,7 @@ TEST(FitCosts, ExplainsTheTimesOfAnotherMachine) {
   }
   costs.slotted.beta_ns_per_byte *= 2.5;
   costs.slotted.step_ns *= 3;
+  costs.slotted.message_ns_per_byte *= 0.4;
   costs.attached.remote_ns_per_byte *= 4;
   for (const int cores : {2, 8}) {
     const std::vector<Sample> samples = samples_of(costs, cores);

@@ -21,8 +21,9 @@ struct Factor {
 std::vector<Factor> factors() {
   std::vector<Factor> all;
   for (const auto costs : {&CostSet::flagged, &CostSet::slotted})
-    for (const auto value : {&HostCosts::alpha_ns, &HostCosts::step_ns,
-                             &HostCosts::beta_ns_per_byte, &HostCosts::switch_ns})
+    for (const auto value :
+         {&HostCosts::alpha_ns, &HostCosts::step_ns, &HostCosts::beta_ns_per_byte,
+          &HostCosts::message_ns_per_byte, &HostCosts::switch_ns})
       all.push_back({costs, value, 3});
   for (const auto costs : {&CostSet::attached, &CostSet::mapped})
     for (const auto value : {&HostCosts::beta_ns_per_byte, &HostCosts::remote_ns,
@@ -101,6 +102,7 @@ Result<Fitted> fit_costs(std::span<const Sample> samples, int cores) {
   TUTTI_TRY_ASSIGN(Pricing pricing, Pricing::of(samples, cores));
   const std::vector<Factor> tuned = factors();
   FitProblem problem;
+  problem.outliers = true;
   for (const Sample& sample : samples) problem.measured.push_back(sample.time_us);
   for (const Factor& factor : tuned) problem.spreads.push_back(factor.spread);
   problem.predict = [&](std::span<const double> by) {

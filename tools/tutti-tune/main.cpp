@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <string>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "base/host.hpp"
 #include "common/contest.hpp"
@@ -25,27 +30,42 @@ struct Options {
   double seconds = 1.2;  // for measuring
 };
 
-// In one process of a session; the first one writes what all measured.
-int measure(perf::Job& job, const Session& session, double seconds, std::FILE* samples) {
+// A machine may change its speed within a second, and where memory lies differs from job to job. So
+// everything is measured in turn, a little at a time and in several jobs: what changes disturbs all
+// that is priced against each other alike.
+constexpr int kPasses = 5;
+
+// One line a sample.
+void measure_session(Communicator& comm, const Session& session, double seconds,
+                     std::FILE* samples) {
+  for (const std::uint64_t bytes : session.bytes) {
+    const perf::ContestOptions options{
+        .min_bytes = bytes,
+        .max_bytes = bytes,
+        .repetitions = 3,
+        .least_repetitions = 1,
+        .seconds_a_size = seconds / static_cast<double>(session.bytes.size()),
+        .series_us = 300,
+        .names = session.plans,
+        .windows = session.windows};
+    for (const perf::ContestSize& size : perf::run_contest(comm, options))
+      for (const perf::Competitor& one : size.competitors)
+        for (const double time_us : one.times_us)
+          if (samples != nullptr)
+            fmt::print(samples, "{} {} {} {} {}\n", session.ranks, session.windows ? 1 : 0,
+                       one.name, bytes, time_us);
+  }
+}
+
+// In one process of a job that runs sessions of as many ranks, each for so long; the first one
+// writes what all measured.
+int measure(perf::Job& job, const std::vector<Session>& sessions, double seconds,
+            std::FILE* samples) {
   try {
     const tuttiUniqueId id = job.share([] { return UniqueId::create().value; });
     Communicator comm(UniqueId{id}, job.processes(), job.process());
-    for (const std::uint64_t bytes : session.bytes) {
-      const perf::ContestOptions options{
-          .min_bytes = bytes,
-          .max_bytes = bytes,
-          .repetitions = 15,
-          .least_repetitions = 3,
-          .seconds_a_size = seconds / static_cast<double>(session.bytes.size()),
-          .series_us = 300,
-          .names = session.plans,
-          .windows = session.windows};
-      for (const perf::ContestSize& size : perf::run_contest(comm, options))
-        for (const perf::Competitor& one : size.competitors)
-          if (job.process() == 0)
-            fmt::print(samples, "{} {} {} {} {}\n", session.ranks, session.windows ? 1 : 0,
-                       one.name, bytes, perf::median(one.times_us));
-    }
+    for (const Session& session : sessions)
+      measure_session(comm, session, seconds, job.process() == 0 ? samples : nullptr);
     static_cast<void>(std::fflush(samples));
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
@@ -54,17 +74,42 @@ int measure(perf::Job& job, const Session& session, double seconds, std::FILE* s
   }
 }
 
+// The status of the first job that failed; 0.
+int measure_all(const std::vector<Session>& all, double seconds, std::FILE* samples) {
+  std::map<int, std::vector<Session>> jobs;  // by ranks
+  for (const Session& session : all) jobs[session.ranks].push_back(session);
+  const double seconds_each = seconds / kPasses / static_cast<double>(all.size());
+  for (int pass = 0; pass < kPasses; ++pass)
+    for (const auto& [ranks, sessions] : jobs) {
+      const int status = perf::launch(
+          {.program = "tutti-tune", .processes = ranks},
+          [&](perf::Job& job) { return measure(job, sessions, seconds_each, samples); });
+      if (status != 0) return status;
+    }
+  return 0;
+}
+
+// Undisturbed, as good as: other programs, and a slow state of the machine, only add to times.
+double lower_quartile(std::vector<double> times) {
+  const auto quarter = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 4);
+  std::ranges::nth_element(times, quarter);
+  return *quarter;
+}
+
+// One of what was measured alike.
 std::vector<Sample> read_samples(std::FILE* file) {
-  std::vector<Sample> samples;
+  std::map<std::tuple<int, int, std::uint64_t, std::string>, std::vector<double>> times;
   std::rewind(file);
-  Sample s;
-  int windows = 0;
+  int ranks = 0, windows = 0;
   char plan[256];
-  while (std::fscanf(file, "%d %d %255s %lu %lf", &s.ranks, &windows, plan, &s.bytes, &s.time_us) ==
-         5) {
-    s.windows = windows != 0;
-    s.plan = plan;
-    samples.push_back(s);
+  std::uint64_t bytes = 0;
+  double time_us = 0;
+  while (std::fscanf(file, "%d %d %255s %lu %lf", &ranks, &windows, plan, &bytes, &time_us) == 5)
+    times[{ranks, windows, bytes, plan}].push_back(time_us);
+  std::vector<Sample> samples;
+  for (const auto& [what, all] : times) {
+    const auto& [of_ranks, in_windows, of_bytes, name] = what;
+    samples.push_back({of_ranks, in_windows != 0, name, of_bytes, lower_quartile(all)});
   }
   return samples;
 }
@@ -116,13 +161,7 @@ int run(const Options& options) {
   const char* const cma = std::getenv("TUTTI_CMA");
   if (!has_cross_memory_attach() || (cma != nullptr && std::string_view(cma) == "off"))
     std::erase_if(all, [](const Session& session) { return attaches(session); });
-  for (const Session& session : all) {
-    const int status =
-        perf::launch({.program = "tutti-tune", .processes = session.ranks}, [&](perf::Job& job) {
-          return measure(job, session, options.seconds / static_cast<double>(all.size()), file);
-        });
-    if (status != 0) return status;
-  }
+  if (const int status = measure_all(all, options.seconds, file); status != 0) return status;
   const std::vector<Sample> samples = read_samples(file);
   const Result<Fitted> fitted = fit_costs(samples, cores);
   if (!fitted) return fail(fitted.error());

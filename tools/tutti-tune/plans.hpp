@@ -23,7 +23,7 @@ struct Session {
 // Every protocol among two ranks and among more ranks than cores, if that is not too many.
 [[nodiscard]] std::vector<Session> sessions(int cores);
 
-// What came out: a plan's median, and in which session.
+// What came out: a plan's time, and in which session.
 struct Sample {
   int ranks = 2;
   bool windows = false;
