@@ -43,6 +43,13 @@ TEST(TuttiInfo, TextNamesEveryAlgorithmAndVariable) {
     EXPECT_THAT(outcome.output, HasSubstr(std::string(variable.name)));
 }
 
+TEST(TuttiInfo, SaysWhetherThisBuildAndMachineHaveCuda) {
+  const auto json = nlohmann::json::parse(run("CUDA_VISIBLE_DEVICES=", "--json").output);
+  const std::string built = json["build"]["CUDA"], device = json["machine"]["CUDA device"];
+  EXPECT_EQ(built == "no", device.starts_with("built without CUDA")) << built << "; " << device;
+  EXPECT_NE(device, "usable");  // none is visible
+}
+
 TEST(TuttiInfo, JsonShowsWhatIsSet) {
   const Outcome outcome = run("TUTTI_OP_TIMEOUT_S=17", "--json");
   EXPECT_EQ(outcome.status, 0) << outcome.output;

@@ -10,6 +10,7 @@
 #include "algorithms/algorithm.hpp"
 #include "base/config.hpp"
 #include "base/host.hpp"
+#include "kernels/device/reduce_copy_kernel.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "topology/hwloc_reader.hpp"
 #include "tutti/tutti.h"
@@ -73,7 +74,7 @@ std::vector<Fact> build_facts() {
       {"collectives", "all_reduce"},
       {"kernels", isa_text()},
       {"data types", reduced_types()},
-      {"CUDA", "no"},
+      {"CUDA", *TUTTI_BUILT_CUDA != '\0' ? TUTTI_BUILT_CUDA : "no"},
       {"hwloc", yes_no(topology::has_hwloc())},
   };
   return facts;
@@ -108,6 +109,12 @@ std::string topology_text() {
                      graph->count(DeviceKind::kGpu), graph->count(DeviceKind::kNic));
 }
 
+// Can this build's kernels run here? If not, why.
+std::string cuda_device_text() {
+  const Status usable = device::kernels_usable();
+  return usable ? "usable" : usable.error().message;
+}
+
 std::vector<Fact> machine_facts(const std::string& host_id) {
   std::vector<Fact> facts{
       {"host", host_name()},
@@ -121,6 +128,7 @@ std::vector<Fact> machine_facts(const std::string& host_id) {
       {"memfd", yes_no(has_memfd())},
       {"pidfd", has_pidfd() ? "yes" : "no: deaths of peers are found by reading /proc"},
       {"cross-memory attach", yes_no(has_cross_memory_attach())},
+      {"CUDA device", cuda_device_text()},
   };
   facts.push_back({"topology", topology_text()});
   return facts;
