@@ -6,8 +6,6 @@
 
 set(TUTTI_CUDA AUTO CACHE STRING "Device code: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE TUTTI_CUDA PROPERTY STRINGS AUTO ON OFF)
-# Machine code for A100, H100/H200 and B200 and those that run the same code; PTX for newer ones.
-set(TUTTI_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
 if(NOT TUTTI_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "TUTTI_CUDA is '${TUTTI_CUDA}'; use AUTO, ON or OFF")
 endif()
@@ -36,6 +34,12 @@ if(TUTTI_CUDA STREQUAL "ON" OR (TUTTI_CUDA STREQUAL "AUTO" AND NOT TUTTI_SANITIZ
 endif()
 
 if(TUTTI_WITH_CUDA)
+  # Machine code for A100, H100/H200 and B200 and those that run the same code; PTX for newer ones.
+  set(architectures "80-real;90-real;100")
+  if(nvcc_version VERSION_LESS 12.8)
+    set(architectures "80-real;90")  # it does not know B200, which runs the PTX
+  endif()
+  set(TUTTI_CUDA_ARCHITECTURES ${architectures} CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
   set(CMAKE_CUDA_COMPILER ${TUTTI_NVCC} CACHE FILEPATH "nvcc")
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER} CACHE FILEPATH "nvcc's host compiler")
   set(CMAKE_CUDA_ARCHITECTURES ${TUTTI_CUDA_ARCHITECTURES})
