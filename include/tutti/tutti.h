@@ -22,13 +22,16 @@
  * for tuttiGroupEnd. Another stream gives tuttiNotSupported in this version.
  *
  * Device memory. A rank whose thread has a current CUDA device when it is initialized (the program
- * has used CUDA before) takes buffers of device memory too, both of a call. The call enqueues on
+ * has used CUDA before) takes buffers of device memory too, both of a call or none
+ * (tuttiInvalidArgument). A rank that has no device takes device memory for host memory, and such a
+ * call crashes: tuttiCommCuDevice tells. The call enqueues on
  * `stream` (NULL: the default stream) and returns once all ranks that share the rank's GPU have
  * called: ranks of one GPU are launched together, so several of them in one thread belong into a
  * group. What a kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may
  * be captured into CUDA graphs; the first of its size and type allocates and should come before.
- * Calls of a communicator on several streams run in the order of issue. In this version all ranks
- * of a call with device memory are threads of one process.
+ * Ranks of one GPU that are captured into graphs of their own are at most 8. Calls of a
+ * communicator on several streams run in the order of issue. In this version all ranks of a call
+ * with device memory are threads of one process, at most 16 on one GPU.
  *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
  * count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage
@@ -199,8 +202,8 @@ typedef enum {
 /* A communicator's configuration. Start from TUTTI_CONFIG_INITIALIZER and set fields; a field left
  * undefined takes the configuration variable of its name, then the default. Strings are copied
  * during the call. The first three fields say which version of the struct the caller compiled and
- * must not be touched. Fields marked "device" are checked and have no effect on host
- * communicators. A value outside the range that stands with its field is tuttiInvalidArgument. */
+ * must not be touched. Fields marked "device" are checked and have no effect in this version. A
+ * value outside the range that stands with its field is tuttiInvalidArgument. */
 typedef struct tuttiConfig_v100 {
   size_t size;
   unsigned int magic;
@@ -327,11 +330,12 @@ TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nran
                                                   tuttiConfig_t* config);
 
 /* Makes a communicator of `ndev` ranks in the calling process and writes their handles, in rank
- * order, to comm[0..ndev-1]. `devlist` names the CUDA device of each rank; NULL means the first
- * ndev devices, and in a build or on a machine without CUDA, ndev ranks on host memory. Use the
- * ranks from ndev threads, or from one thread in groups.
- * A devlist that is not NULL returns tuttiNotSupported in this version. On failure no handle is
- * left. */
+ * order, to comm[0..ndev-1]. `devlist` names the CUDA device of each rank, one device as often as
+ * wanted; NULL means rank i on device i modulo their number where the program has used CUDA before,
+ * else ndev ranks on host memory alone. Use the ranks from ndev threads, or from one thread in
+ * groups. On failure no handle is left.
+ * Errors: those of tuttiCommInitRank; tuttiInvalidArgument for a device that is not there,
+ * tuttiNotSupported for a devlist where no device runs this build's kernels. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist);
 
 /* Completes everything that was issued on the communicator, so that tuttiCommDestroy will not wait
@@ -569,7 +573,7 @@ typedef struct tuttiCommInfo_v100 {
   char lastAlgorithm[128];   /* last operation: algorithm                                     */
   char lastProtocol[16];     /* last operation: "flagged", "slots", "direct", or "local"      */
   uint64_t lastPlanHash;     /* last operation: equal hashes mean equal bits and equal traffic */
-  uint32_t lastSlices;       /* last operation: slices of each chunk                          */
+  uint32_t lastSlices;       /* last operation: slices of each chunk; 0 on a device           */
   uint32_t lastReplicas;     /* last operation: replicas of the schedule                      */
   uint64_t operations;       /* communication calls completed                                 */
   uint64_t payloadBytesSent; /* user bytes this rank sent to peers, headers not counted       */

@@ -29,6 +29,19 @@ int value_of(const Enum& caller_s) {
   return value;
 }
 
+// Which buffers a call has: device memory, or host memory. kInvalidArgument for one of each.
+Result<bool> in_device_memory(const Communicator& communicator, const AllReduceCall& call,
+                              const char* function) {
+  const RankOnDevice* const rank = communicator.on_device();
+  if (rank == nullptr || call.count == 0) return false;
+  const bool device = rank->holds(call.output);
+  if (call.input != call.output && rank->holds(call.input) != device)
+    return bad_argument(function,
+                        fmt::format("sendbuff is {} memory and recvbuff {} memory",
+                                    device ? "host" : "device", device ? "device" : "host"));
+  return device;
+}
+
 // Of the calling thread; none where the program has not used CUDA, or this build has none.
 std::optional<int> current_device() {
   device::Platform* const platform = device::cuda_platform();
@@ -98,14 +111,17 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int t
     return bad_argument(kName, fmt::format("a buffer is not aligned to {} bytes", bytes_each));
   if (from != to && from < to + count * bytes_each && to < from + count * bytes_each)
     return bad_argument(kName, "sendbuff and recvbuff overlap; pass the same pointer for in place");
-  call.on_device = communicator->on_device() != nullptr && count > 0 &&
-                   communicator->on_device()->holds(recvbuff);
+  TUTTI_TRY_ASSIGN(call.on_device, in_device_memory(*communicator, call, kName));
   if (stream != nullptr && !call.on_device && count > 0)
     return make_error(
         Code::kNotSupported,
-        fmt::format("{}: with host memory the calling thread runs the operation; pass "
-                    "a NULL stream, or device memory",
-                    kName));
+        communicator->on_device() == nullptr
+            ? fmt::format("{}: a stream, and rank {} has no CUDA device: it began before the "
+                          "program used CUDA, or tutti-info says why there is none",
+                          kName, communicator->rank())
+            : fmt::format("{}: with host memory the calling thread runs the operation; pass "
+                          "a NULL stream, or device memory",
+                          kName));
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, kName));
@@ -180,11 +196,21 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     constexpr const char* kName = "tuttiCommInitAll";
     if (comm == nullptr) return bad_argument(kName, "comm is NULL");
     if (ndev < 1) return bad_argument(kName, fmt::format("ndev is {}; use >= 1", ndev));
-    if (devlist != nullptr && !current_device())
+    device::Platform* const platform = device::cuda_platform(devlist != nullptr);
+    const int devices = platform == nullptr ? 0 : platform->devices();
+    if (devlist != nullptr && devices == 0)
       return make_error(Code::kNotSupported,
                         fmt::format("{}: there is no CUDA device that this build's kernels run on; "
                                     "pass a NULL devlist for ranks on host memory",
                                     kName));
+    for (int i = 0; devlist != nullptr && i < ndev; ++i)
+      if (devlist[i] < 0 || devlist[i] >= devices)
+        return bad_argument(kName, fmt::format("devlist[{}] is {}; there are {} CUDA devices", i,
+                                               devlist[i], devices));
+    const auto device_of = [&](int rank) {
+      return devices == 0 ? std::nullopt
+                          : std::optional(devlist != nullptr ? devlist[rank] : rank % devices);
+    };
     std::fill_n(comm, ndev, nullptr);
     // All ranks are in this process: nobody comes over the network.
     TUTTI_TRY_ASSIGN(const UniqueId id,
@@ -194,8 +220,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     Group& group = Group::current();
     group.start();
     for (int i = 0; i < ndev; ++i)
-      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName,
-                                         devlist == nullptr ? std::optional<int>{} : devlist[i]);
+      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName, device_of(i));
           !handle) {
         group.fail(handle.error());
         break;

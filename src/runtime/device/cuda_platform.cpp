@@ -68,6 +68,11 @@ const void* kernel_of(DataType type, ReduceOp op) {
 
 class CudaPlatform final : public Platform {
  public:
+  int devices() override {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  }
+
   Result<int> current_device() override {
     int device = 0;
     TUTTI_TRY(checked(cudaGetDevice(&device), "no current device", -1));
@@ -247,12 +252,12 @@ bool load_kernels() {
 
 }  // namespace
 
-Platform* cuda_platform() {
+Platform* cuda_platform(bool wake) {
   // Without a driver in the process nobody has device memory; a program without CUDA need not wait
   // for a device to wake up.
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (driver == nullptr) return nullptr;
-  ::dlclose(driver);
+  void* const driver = wake ? nullptr : ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (!wake && driver == nullptr) return nullptr;
+  if (driver != nullptr) ::dlclose(driver);
   // Never destroyed: communicators may outlive main.
   static Platform* const platform = load_kernels() ? new CudaPlatform : nullptr;
   return platform;

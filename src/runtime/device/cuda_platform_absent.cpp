@@ -3,6 +3,6 @@
 
 namespace tutti::device {
 
-Platform* cuda_platform() { return nullptr; }
+Platform* cuda_platform(bool) { return nullptr; }
 
 }  // namespace tutti::device

@@ -32,6 +32,7 @@ class Platform {
  public:
   virtual ~Platform() = default;
 
+  [[nodiscard]] virtual int devices() = 0;  // how many there are
   [[nodiscard]] virtual Result<int> current_device() = 0;
   // That the interpreter's kernels run on at once, on an idle device.
   [[nodiscard]] virtual Result<int> resident_blocks(int device) = 0;
@@ -66,7 +67,8 @@ class Platform {
 };
 
 // CUDA's, made at first use; null where this build has no CUDA, the program has not used any so
-// far, or the machine has no device that runs these kernels. Any thread.
-[[nodiscard]] Platform* cuda_platform();
+// far and `wake` does not ask for it all the same, or the machine has no device that runs these
+// kernels. Any thread.
+[[nodiscard]] Platform* cuda_platform(bool wake = false);
 
 }  // namespace tutti::device

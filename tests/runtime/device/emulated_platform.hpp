@@ -67,6 +67,7 @@ class EmulatedPlatform final : public device::Platform {
   explicit EmulatedPlatform(const Shape& shape) : shape_(shape) {}
   ~EmulatedPlatform() override { EXPECT_EQ(allocated_, 0) << "memory of devices was left behind"; }
 
+  int devices() override { return shape_.devices; }
   Result<int> current_device() override { return 0; }
   Result<int> resident_blocks(int) override { return shape_.blocks; }
   Status reach(int, int) override { return {}; }
