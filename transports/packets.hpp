@@ -24,8 +24,8 @@
 //   On the host every line is therefore stored with release and loaded with acquire (all but LL8's
 //   would need it anyway). Device code is relaxed there, since a fence per line costs more than the
 //   line: a packet orders its own payload, and what its value was computed from (a buffer that was
-//   read for it may be overwritten after it has come). Plans whose messages order other memory use
-//   slots or cells; before a kernel runs packets, the verifier must have told these apart.
+//   read for it may be overwritten after it has come). So where packets run all that a replica does
+//   is one block's, whose barriers order the rest (runtime/device/executor.cpp).
 // * Credits are those of any connection: the line may be written again once they are back.
 // One source for host and device. On the host one thread stores a whole line: std::atomic has no
 // 16 or 128 bytes that are lock-free everywhere, so there the epoch is stored last, with release.
