@@ -60,26 +60,35 @@ std::vector<std::byte> encode(tuttiDataType_t type, int value) {
   }
 }
 
-// Inputs whose result is a small whole number that every type holds, in any order of the ranks.
+// A number from the place of an element, without a period: chunks begin at multiples of powers of
+// two, and one in another's place is to be seen.
+std::uint32_t mix(std::size_t i) {
+  auto bits = static_cast<std::uint32_t>(i) * 0x9e3779b1U;
+  bits = (bits ^ bits >> 15) * 0x85ebca6bU;
+  return bits ^ bits >> 13;
+}
+
+// Inputs whose result is a small whole number, as is all on the way to it in any order of the
+// ranks, that every type holds; which ranks have a part in it differs from element to element.
 int input_of(tuttiRedOp_t op, int rank, int ranks, std::size_t i) {
-  const auto turn =
-      static_cast<int>((i + static_cast<std::size_t>(rank)) % static_cast<std::size_t>(ranks));
-  if (op == tuttiAvg) return 1 + static_cast<int>(i % 3);
-  if (op == tuttiSum) return turn == 0 ? 1 : 0;
-  if (op == tuttiProd) return turn < 2 ? 2 : 1;
-  return turn;
+  const std::uint32_t place = mix(i);
+  const auto all = static_cast<std::uint32_t>(ranks);
+  const std::uint32_t turn = (place + static_cast<std::uint32_t>(rank)) % all;
+  if (op == tuttiAvg) return turn == 0 ? ranks * static_cast<int>(1 + (place >> 8) % 2) : 0;
+  if (op == tuttiSum) return turn < 1 + (place >> 8) % 4 ? 1 : 0;
+  if (op == tuttiProd) return turn < (place >> 8) % 3 ? 2 : 1;
+  return static_cast<int>(mix(i * all + static_cast<std::size_t>(rank)) % 9);
 }
 int result_of(tuttiRedOp_t op, int ranks, std::size_t i) {
   int result = input_of(op, 0, ranks, i);
-  if (op == tuttiAvg) return result;
   for (int rank = 1; rank < ranks; ++rank) {
     const int more = input_of(op, rank, ranks, i);
-    result = op == tuttiSum    ? result + more
-             : op == tuttiProd ? result * more
-             : op == tuttiMax  ? std::max(result, more)
-                               : std::min(result, more);
+    result = op == tuttiProd  ? result * more
+             : op == tuttiMax ? std::max(result, more)
+             : op == tuttiMin ? std::min(result, more)
+                              : result + more;
   }
-  return result;
+  return op == tuttiAvg ? result / ranks : result;
 }
 
 std::vector<std::byte> repeat(tuttiDataType_t type, std::size_t count,
@@ -199,18 +208,22 @@ TEST_F(DeviceCommunicatorGpu, SmallOperations) {
   });
 }
 
-TEST_F(DeviceCommunicatorGpu, EveryTypeAndOperation) {
-  for (const int ranks : {2, 4, 8})
-    run(ranks, [&](int rank, DeviceRank& self) {
-      for (const char* const name : {"auto", "ring@slots", "one_shot@flagged"}) {
-        ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name), tuttiSuccess);
-        for (int type = 0; type < tuttiNumTypes; ++type)
-          for (int op = 0; op < tuttiNumOps; ++op)
-            reduce(self, rank, ranks, static_cast<tuttiDataType_t>(type),
-                   static_cast<tuttiRedOp_t>(op), 1237, fmt::format("{} {} {}", name, type, op));
-      }
-    });
+class DeviceCommunicatorGpuOf : public DeviceCommunicatorGpu,
+                                public testing::WithParamInterface<int> {};
+
+TEST_P(DeviceCommunicatorGpuOf, EveryAlgorithmTypeAndOperation) {
+  const int ranks = GetParam();
+  run(ranks, [&](int rank, DeviceRank& self) {
+    for (const std::string& name : all_names()) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name.c_str()), tuttiSuccess);
+      for (int type = 0; type < tuttiNumTypes; ++type)
+        for (int op = 0; op < tuttiNumOps; ++op)
+          reduce(self, rank, ranks, static_cast<tuttiDataType_t>(type),
+                 static_cast<tuttiRedOp_t>(op), 1237, fmt::format("{} {} {}", name, type, op));
+    }
+  });
 }
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCommunicatorGpuOf, testing::Values(2, 4, 8, 16));
 
 // Ranks of one thread in a group, several operations each, in place.
 TEST_F(DeviceCommunicatorGpu, OneThreadInAGroup) {
@@ -306,6 +319,56 @@ TEST_F(DeviceCommunicatorGpu, AnAbortFreesTheOthersKernels) {
     tuttiResult_t state = tuttiSuccess;
     EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
     EXPECT_EQ(state, tuttiRemoteError);
+  });
+}
+
+// The same on one GPU: graphs of their own, of which one is launched.
+TEST_F(DeviceCommunicatorGpu, AnAbortFreesAKernelThatWaitsForAnotherRanksGraph) {
+  std::barrier<> together(2);
+  run(2, [&](int rank, DeviceRank& self) {
+    const auto call = [&] {
+      return tuttiAllReduce(self.input, self.output, 1000, tuttiInt32, tuttiSum, self.comm,
+                            self.stream);
+    };
+    EXPECT_EQ(call(), tuttiSuccess);  // allocates
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(call(), tuttiSuccess);
+    EXPECT_EQ(cudaStreamEndCapture(self.stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+    if (rank == 0) {
+      EXPECT_EQ(cudaGraphLaunch(replay, self.stream), cudaSuccess);
+    }
+    together.arrive_and_wait();
+    if (rank == 1) {
+      EXPECT_EQ(tuttiCommAbort(self.comm), tuttiSuccess);
+      self.comm = nullptr;
+    } else {
+      EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+      tuttiResult_t state = tuttiSuccess;
+      EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
+      EXPECT_EQ(state, tuttiRemoteError);
+    }
+    static_cast<void>(cudaGraphExecDestroy(replay));
+    static_cast<void>(cudaGraphDestroy(graph));
+  });
+}
+
+TEST_F(DeviceCommunicatorGpu, WhatIsNoDevicesCallIsRefused) {
+  tuttiComm_t comm = nullptr;
+  const int nowhere = 1000;
+  EXPECT_EQ(tuttiCommInitAll(&comm, 1, &nowhere), tuttiInvalidArgument);
+  run(1, [](int, DeviceRank& self) {
+    std::vector<float> host(8);
+    for (const auto& [from, to] : {std::pair<void*, void*>{host.data(), self.output},
+                                   std::pair<void*, void*>{self.input, host.data()}})
+      EXPECT_EQ(tuttiAllReduce(from, to, 8, tuttiFloat, tuttiSum, self.comm, self.stream),
+                tuttiInvalidArgument);
+    EXPECT_EQ(
+        tuttiAllReduce(host.data(), host.data(), 8, tuttiFloat, tuttiSum, self.comm, self.stream),
+        tuttiNotSupported);
   });
 }
 
