@@ -14,9 +14,11 @@ RUN = ""
 
 PERF_TABLE = """\
 # nccl-tests version 2.19.6
+#  Rank  0 Group  0 Pid      7 on       node device  0 [0000:18:00] NVIDIA H100
+#  Rank  1 Group  0 Pid      7 on       node device  0 [0000:18:00] NVIDIA H100
   8          2        float  sum  -1   12.50    0.00    0.00  0   11.00    0.00    0.00  0
 #   graph out-of-place: first launch 30.00 us an operation, later ones 9.00 us (GPU's clock)
-  268435456  67108864 float  sum  -1  700.00  383.00  383.50  0  700.00  383.00  383.50  0
+  268435456  67108864 float  sum  -1  500.00  530.00  530.00  0  500.00  530.00  530.00  0
 """
 KERNEL_TABLE = """\
  operation       type  k  m off B     time us      GB/s     share    spread
@@ -88,13 +90,14 @@ class Run(unittest.TestCase):
         self.assertEqual(
             rows["8 ranks, graphs"],
             ("passed", "8 B 12.50 us; 30.00 us an operation in the first launch, 9.00 later; "
-             "256 MiB 383.50 GB/s busbw; 0 wrong"))
+             "256 MiB 530.00 GB/s busbw, 71 % of the memory floor; 0 wrong"))
         self.assertEqual(rows["memcheck, test_device_kernels"],
                          ("passed", "ERROR SUMMARY: 0 errors"))
         self.assertEqual(rows["racecheck, device_communicator_test"][0], "skipped")
         calls = self.machine.calls()
         for part in ("-DTUTTI_CUDA_ARCHITECTURES=90-real", "--target gpu_tests", "-L gpu",
-                     "-t 8 -b 8 -e 256M -f 2 -G 10", "--tool racecheck"):
+                     "-t 8 -b 8 -e 256M -f 2 -G 10", "-t 2 -b 8K -e 8K -n 100 -G 20",
+                     "-t 8 -b 1M -e 1M -n 100 -G 20", "--tool racecheck"):
             self.assertIn(part, calls)
         self.assertIn("GB/s", (self.out / "kernels.log").read_text() + calls)
 
