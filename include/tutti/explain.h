@@ -4,7 +4,8 @@
  * a price, made of terms that add up, and the cheapest one runs: that of its class of sizes, two
  * classes an octave, so that within a class another can be cheaper by some per cent. A candidate's
  * name forces it (tuttiCommSetAlgorithm, TUTTI_ALGO, --algo), so that a price can be held against a
- * measurement.
+ * measurement. Of calls with device memory, which are priced apart, nothing is told in this
+ * version.
  */
 #ifndef TUTTI_EXPLAIN_H_
 #define TUTTI_EXPLAIN_H_

@@ -242,6 +242,8 @@ void add_notes(Options& options) {
   note(options.cta_policy != 0, "-x", host ? kHost : kNotYet);
   note(options.device_implementation != 0, "-D", host ? kHost : kNotYet);
   note(options.device_cta_count != 16, "-V", host ? kHost : kNotYet);
+  if (!host && options.explain)
+    options.notes.emplace_back("--explain tells prices and the choice on host memory, not on GPUs");
 }
 
 // What a graph cannot hold; nothing if there is none.

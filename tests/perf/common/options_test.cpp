@@ -130,6 +130,14 @@ TEST(Options, WindowsAreHostMemory) {
   EXPECT_THAT(device.notes, testing::ElementsAre("-R 2 has no effect: windows are host memory"));
 }
 
+TEST(Options, ExplanationsAreOfHostMemory) {
+  Options host = *parse("--explain").options, device = host;
+  EXPECT_EQ(choose_memory(host, "no GPU"), "");
+  EXPECT_THAT(host.notes, testing::IsEmpty());
+  EXPECT_EQ(choose_memory(device, ""), "");
+  EXPECT_THAT(device.notes, testing::ElementsAre(testing::HasSubstr("not on GPUs")));
+}
+
 TEST(Options, MemoryIsTheGpusWhereOneCanBeUsed) {
   const auto chosen = [](const std::string& line, const std::string& absence) {
     Options o = *parse(line).options;
