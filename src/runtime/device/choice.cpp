@@ -82,6 +82,7 @@ Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
     const ScheduleCounts& counts = counted->counts;
     for (const Shape& shape : kShapes) {
       if (shape.direct != reads_peers(counts)) continue;
+      if (shape.messages == Messages::kLl128 && !whole_lines_) continue;
       if (forced.protocol && *forced.protocol != protocol_of(shape)) continue;
       Candidate candidate = make_candidate(forced, shape, arena_bytes_);
       candidate.algorithm = algorithm;

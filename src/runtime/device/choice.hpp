@@ -24,9 +24,12 @@ struct Candidate {
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
  public:
-  // `blocks_each`: that a rank may have resident.
-  Choice(std::int32_t ranks, std::uint32_t blocks_each, std::uint64_t arena_bytes)
-      : ranks_(ranks), blocks_each_(blocks_each), arena_bytes_(arena_bytes) {}
+  // `blocks_each`: that a rank may have resident. `whole_lines`: LL128 may run.
+  Choice(std::int32_t ranks, std::uint32_t blocks_each, std::uint64_t arena_bytes, bool whole_lines)
+      : ranks_(ranks),
+        blocks_each_(blocks_each),
+        arena_bytes_(arena_bytes),
+        whole_lines_(whole_lines) {}
 
   // The cheapest way to reduce `bytes` that `forced` leaves; the first of equals, so the same on
   // all ranks. kNotSupported where there is none, with a reason.
@@ -42,6 +45,7 @@ class Choice {
   std::int32_t ranks_;
   std::uint32_t blocks_each_;
   std::uint64_t arena_bytes_;
+  bool whole_lines_;
   std::vector<std::unique_ptr<Counted>> counted_;
 };
 

@@ -112,6 +112,17 @@ class CudaPlatform final : public Platform {
     return {};
   }
 
+  // NVLink shows them so, PCIe promises nothing; what has atomics of its own is NVLink or as it.
+  bool whole_lines(int device, int other) override {
+    if (device == other) return true;
+    int native = 0;
+    if (cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, device, other) ==
+        cudaSuccess)
+      return native != 0;
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+
   Result<std::byte*> allocate(int device, std::uint64_t bytes) override {
     const OnDevice here(device);
     void* memory = nullptr;

@@ -49,7 +49,7 @@ Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns
     : job_(std::move(job)),
       rank_(rank),
       timeout_ns_(timeout_ns),
-      choice_(job_->ranks(), job_->blocks_each(), job_->arena_bytes()) {}
+      choice_(job_->ranks(), job_->blocks_each(), job_->arena_bytes(), job_->whole_lines()) {}
 
 Status Executor::place(Bound& bound, const Program& program) {
   const Plan& plan = bound.plan;

@@ -90,7 +90,10 @@ Status Job::allocate_all() {
   for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
   blocks_each_ = ~0U;
   for (const auto& [device, count] : devices) {
-    for (const auto& [other, unused] : devices) TUTTI_TRY(platform_.reach(device, other));
+    for (const auto& [other, unused] : devices) {
+      TUTTI_TRY(platform_.reach(device, other));
+      whole_lines_ = whole_lines_ && platform_.whole_lines(device, other);
+    }
     TUTTI_TRY_ASSIGN(const int resident, platform_.resident_blocks(device));
     TUTTI_TRY_ASSIGN(Reservation taken,
                      Reservation::take(device, resident, static_cast<int>(count)));

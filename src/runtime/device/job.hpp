@@ -72,6 +72,8 @@ class Job {
   [[nodiscard]] std::uint64_t arena_bytes() const { return arena_bytes_; }
   // Of every rank: what the fullest device leaves each.
   [[nodiscard]] std::uint32_t blocks_each() const { return blocks_each_; }
+  // Of all pairs of its devices, and so the same on all ranks: Platform::whole_lines.
+  [[nodiscard]] bool whole_lines() const { return whole_lines_; }
   // All ranks' words, in memory of the rank's device.
   [[nodiscard]] RankWords* const* words_on(Rank rank) const { return members_[at(rank)].table; }
   [[nodiscard]] RankWords* words_of(Rank rank) const;
@@ -143,6 +145,7 @@ class Job {
   std::vector<Member> members_;
   std::vector<Reservation> reservations_;
   std::uint32_t blocks_each_ = 1;
+  bool whole_lines_ = true;
   std::atomic<Word*> faults_{nullptr};  // in host memory, one a rank
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -39,6 +39,8 @@ class Platform {
   // Lets kernels of one device reach the memory of another. Idempotent. kNotSupported where they
   // cannot.
   [[nodiscard]] virtual Status reach(int device, int other) = 0;
+  // Are 128 bytes that a warp of one stores seen whole on the other (transports/packets.hpp)?
+  [[nodiscard]] virtual bool whole_lines(int device, int other) = 0;
 
   // Memory of a device, zeroed and aligned to a page.
   [[nodiscard]] virtual Result<std::byte*> allocate(int device, std::uint64_t bytes) = 0;

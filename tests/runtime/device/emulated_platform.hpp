@@ -71,6 +71,7 @@ class EmulatedPlatform final : public device::Platform {
   Result<int> current_device() override { return 0; }
   Result<int> resident_blocks(int) override { return shape_.blocks; }
   Status reach(int, int) override { return {}; }
+  bool whole_lines(int, int) override { return true; }
 
   Result<std::byte*> allocate(int, std::uint64_t bytes) override {
     ++allocated_;

@@ -56,6 +56,12 @@ class Ranks {
   [[nodiscard]] std::size_t size() const { return executors_.size(); }
   [[nodiscard]] EmulatedStream& stream(std::size_t rank) { return *streams_[rank]; }
 
+  // Streams of their own, in the captures of these numbers.
+  void capture(const std::vector<std::uint64_t>& captures) {
+    for (std::size_t rank = 0; rank < size(); ++rank)
+      streams_[rank] = std::make_unique<EmulatedStream>(captures[rank]);
+  }
+
   // New inputs; what every output must be.
   std::vector<std::int32_t> fill(std::size_t count, std::mt19937& random) {
     std::vector<std::int32_t> want(count, 0);
@@ -213,6 +219,43 @@ TEST(DeviceJob, TasksCanBeReplayed) {
   }
 }
 
+TEST(DeviceJob, CallsOfOneCaptureAreOneLaunchOthersRunBesideEachOther) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 4, 2);
+  int launches = 0;
+  for (const std::vector<std::uint64_t>& captures :
+       {std::vector<std::uint64_t>{7, 7, 7, 7}, {5, 6, 5, 6}, {1, 2, 3, 4}}) {
+    ranks.capture(captures);
+    const auto want = ranks.fill(1500, random);
+    const Status called = ranks.call_together({});
+    ASSERT_TRUE(called) << called.error().message;
+    ranks.expect(want, "captured");
+    launches += captures[0] == captures[2] ? 2 : 4;  // on two devices
+    EXPECT_EQ(platform.launches(), launches);
+  }
+  for (const Status& status : ranks.call_apart({})) EXPECT_TRUE(status);  // waits for nobody
+  ranks.synchronize();
+  EXPECT_EQ(platform.launches(), launches + 4);
+}
+
+TEST(DeviceJob, MoreGraphsThanADeviceHasQueuesAreRefused) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({.blocks = 40});
+  Ranks ranks(platform, device::kHardwareQueues + 1);
+  const auto want = ranks.fill(100, random);
+  std::vector<std::uint64_t> captures(ranks.size(), 1);
+  ranks.capture(captures);
+  ASSERT_TRUE(ranks.call_together({}));
+  ranks.expect(want, "one graph");
+  std::iota(captures.begin(), captures.end(), 1);
+  ranks.capture(captures);
+  const Status refused = ranks.call_together({});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidUsage);
+  EXPECT_THAT(refused.error().message, HasSubstr("graphs of their own"));
+}
+
 TEST(DeviceJob, ARankThatDoesNotComeIsNamed) {
   std::mt19937 random = seeded();
   EmulatedPlatform platform({});
@@ -297,6 +340,21 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
   EXPECT_THAT(full.error().message, HasSubstr("runs 9 blocks at once, of which 8 belong"));
   all.pop_back();  // gives its blocks back
   EXPECT_TRUE((*refused)->prepare());
+}
+
+TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
+  bool seen = false;
+  for (const bool whole : {true, false}) {
+    device::Choice choice(8, 16, kArena, whole);
+    for (std::uint64_t bytes = 4; bytes <= (1 << 20); bytes *= 2)
+      for (const char* const name : {"auto", "auto@flagged", "ring@flagged"}) {
+        const auto chosen = choice.choose(forced(name), bytes);
+        if (!chosen || chosen->messages != device::Messages::kLl128) continue;
+        EXPECT_TRUE(whole) << name << ", " << bytes;
+        seen = true;
+      }
+  }
+  EXPECT_TRUE(seen);
 }
 
 TEST(DeviceJob, RanksOfOtherProcessesAreRefused) {
