@@ -576,8 +576,8 @@ typedef struct tuttiCommInfo_v100 {
   uint32_t lastSlices;       /* last operation: slices of each chunk; 0 on a device           */
   uint32_t lastReplicas;     /* last operation: replicas of the schedule                      */
   uint64_t operations;       /* communication calls completed                                 */
-  uint64_t payloadBytesSent; /* user bytes this rank sent to peers, headers not counted       */
-  uint64_t messagesSent;     /* messages this rank sent to peers                              */
+  uint64_t payloadBytesSent; /* user bytes this rank sent to peers, not headers nor on devices */
+  uint64_t messagesSent;     /* messages this rank sent to peers, not on devices              */
   uint64_t mappedBytes;      /* this rank's segments and its mappings of peers' segments      */
 } tuttiCommInfo_t;
 
