@@ -35,7 +35,7 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
-  std::stop_token cancel;     // ends create() early
+  std::stop_token cancel;          // ends create() early
   std::optional<int> device = {};  // of this rank, for calls with device memory
 };
 
