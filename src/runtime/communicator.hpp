@@ -35,8 +35,8 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
-  std::stop_token cancel;     // ends create() early
-  std::optional<int> device;  // of this rank, for calls with device memory
+  std::stop_token cancel;          // ends create() early
+  std::optional<int> device = {};  // of this rank, for calls with device memory
 };
 
 // One call, validated by the C boundary for type and operation ranges.

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "transports/spec_check.hpp"
+
 namespace tutti {
 namespace {
 
@@ -100,7 +102,9 @@ class ShmTransport final : public Transport {
   }
   [[nodiscard]] bool in_range(Rank rank) const { return rank >= 0 && rank < layout_.ranks; }
   [[nodiscard]] Peer& peer_of(Rank rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] Status check_spec(const ConnectionSpec& spec) const;
+  [[nodiscard]] SpecLimits limits() const {
+    return {.ranks = static_cast<Rank>(peers_.size()), .arena_bytes = layout_.arena_bytes};
+  }
   [[nodiscard]] Result<std::shared_ptr<Segment>> fetch(const PeerInfo& peer, Deadline deadline);
   void count_mapping(const Segment& segment) {
     mapped_bytes_.fetch_add(segment.mapped_bytes(), std::memory_order_relaxed);
@@ -182,42 +186,6 @@ Status ShmTransport::connect(Rank peer, Deadline deadline) {
   return {};
 }
 
-// Everything that open_send and open_recv have in common. 64-bit sums of 32-bit numbers cannot
-// overflow; the arena is checked by division.
-Status ShmTransport::check_spec(const ConnectionSpec& spec) const {
-  const auto refuse = [&](std::string_view why) -> Status {
-    return make_error(
-        Code::kInvalidArgument,
-        fmt::format("connection {} -> {} #{}: {}", spec.source, spec.destination, spec.index, why));
-  };
-  if (!in_range(spec.source) || !in_range(spec.destination)) return refuse("no such rank");
-  if (spec.source == spec.destination) return refuse("a rank has no connection to itself");
-  if (spec.index >= kMaxConnectionsPerPair) return refuse("index beyond the pair's connections");
-  if (spec.slots == 0 || spec.slots > kMaxSlots) return refuse("slots out of range");
-  switch (spec.protocol) {
-    case Protocol::kFlagged: {
-      const std::uint64_t cells = std::uint64_t{spec.slots} * spec.cells_per_slot;
-      if (cells == 0 || spec.first_cell + cells > kCellsPerPair) {
-        return refuse("cells outside the pair's");
-      }
-      return {};
-    }
-    case Protocol::kSlots:
-      if (spec.slot_bytes <= kSlotHeaderBytes || spec.slot_bytes % kCacheLineBytes != 0 ||
-          spec.arena_offset_bytes % kCacheLineBytes != 0) {
-        return refuse("slots must be whole cache lines, more than their header");
-      }
-      if (spec.arena_offset_bytes > layout_.arena_bytes ||
-          spec.slot_bytes > (layout_.arena_bytes - spec.arena_offset_bytes) / spec.slots) {
-        return refuse("slots outside the arena");
-      }
-      return {};
-    case Protocol::kDirect:
-      break;
-  }
-  return refuse("shared memory has no such protocol");
-}
-
 Connection ShmTransport::place(const ConnectionSpec& spec, const Segment& segment,
                                ConnectionState* state) {
   shm::PairArea& pair = segment.pair(spec.source);
@@ -237,7 +205,7 @@ Connection ShmTransport::place(const ConnectionSpec& spec, const Segment& segmen
 }
 
 Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_spec(spec));
+  TUTTI_TRY(check_spec(spec, limits()));
   if (spec.source != rank_) {
     return make_error(Code::kInvalidArgument,
                       fmt::format("rank {} cannot send as rank {}", rank_, spec.source));
@@ -251,7 +219,7 @@ Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
 }
 
 Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_spec(spec));
+  TUTTI_TRY(check_spec(spec, limits()));
   if (spec.destination != rank_) {
     return make_error(Code::kInvalidArgument,
                       fmt::format("rank {} cannot receive as rank {}", rank_, spec.destination));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/device/segment.hpp"
+#include "transports/spec_check.hpp"
 
 namespace tutti::device {
 namespace {
@@ -39,7 +40,24 @@ Result<std::shared_ptr<Job>> Job::join(Platform& platform, const SessionKey& key
     return make_error(Code::kInvalidUsage, fmt::format("rank {} has joined twice", rank));
   member.joined = true;
   member.device = device;
+  job->changed_.notify_all();
   return job;
+}
+
+Status Job::await_members(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  for (Rank rank = 0; rank < ranks(); ++rank)
+    while (!members_[at(rank)].joined) {
+      wait_a_while(lock, deadline);
+      if (!members_[at(rank)].joined && deadline.passed())
+        return make_error(Code::kTimeout, fmt::format("rank {} did not join in time", rank), rank);
+    }
+  return {};
+}
+
+void Job::wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  changed_.wait_for(lock, std::chrono::nanoseconds(
+                              std::clamp<std::int64_t>(deadline.left_ns(), 0, 1'000'000'000)));
 }
 
 Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
@@ -156,24 +174,19 @@ Result<std::byte*> Job::room_for_plan(Rank rank, std::uint64_t bytes) {
 }
 
 Result<Connection> Job::open(const ConnectionSpec& spec, Messages messages, bool sender) const {
+  TUTTI_TRY(check_spec(spec, {.ranks = ranks(),
+                              .arena_bytes = arena_bytes_,
+                              .connections_per_pair = kConnectionsPerPairOnDevice,
+                              .cells_per_pair = kCellsPerPairOnDevice}));
   const SegmentLayout layout(ranks(), arena_bytes_);
   std::byte* const inbox = members_[at(spec.destination)].segment;
   std::byte* const own = members_[at(sender ? spec.source : spec.destination)].segment;
-  const bool slots = spec.protocol == Protocol::kSlots;
-  const std::uint64_t cells_end = spec.first_cell + std::uint64_t{spec.slots} * spec.cells_per_slot;
-  const std::uint64_t arena_end = spec.arena_offset_bytes + spec.slots * spec.slot_bytes;
-  if (spec.index >= kConnectionsPerPairOnDevice || (slots && arena_end > arena_bytes_) ||
-      (!slots && cells_end > kCellsPerPairOnDevice))
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("connection {} from rank {} to rank {} lies outside the memory "
-                                  "that devices have for it",
-                                  spec.index, spec.source, spec.destination));
   Connection c;
   c.protocol = spec.protocol;
   c.slots = spec.slots;
   c.cells_per_slot = spec.cells_per_slot;
   c.slot_bytes = spec.slot_bytes;
-  if (slots)
+  if (spec.protocol == Protocol::kSlots)
     c.arena = inbox + layout.arena() + spec.arena_offset_bytes;
   else
     c.cells =
@@ -262,9 +275,7 @@ Status Job::await_launch(int device, std::uint64_t number, std::unique_lock<std:
                          Deadline deadline) {
   Batch& batch = batches_[device];
   while (batch.number == number && !aborted_) {
-    const auto left =
-        std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline.left_ns(), 0, 1'000'000'000));
-    changed_.wait_for(lock, left);
+    wait_a_while(lock, deadline);
     if (batch.number == number && deadline.passed())
       return make_error(Code::kTimeout,
                         fmt::format("{} of device {} did not come within the operation timeout "

@@ -62,6 +62,8 @@ class Job {
   Job& operator=(const Job&) = delete;
   ~Job();
 
+  // Returns when all ranks have joined. kTimeout naming one that has not.
+  [[nodiscard]] Status await_members(Deadline deadline);
   // Allocates, once. All ranks must have joined: kNotSupported where some are in other processes;
   // kSystemError where memory or blocks are not to be had.
   [[nodiscard]] Status prepare();
@@ -134,6 +136,8 @@ class Job {
   [[nodiscard]] std::size_t ranks_on(int device) const;
   [[nodiscard]] Status enqueue_captured(std::span<const Issue> issues);
   [[nodiscard]] Status add(const Issue& issue);
+  // For a change, a second at most.
+  void wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline);
   [[nodiscard]] Status await_launch(int device, std::uint64_t number,
                                     std::unique_lock<std::mutex>& lock, Deadline deadline);
   [[nodiscard]] Status launch(std::span<const Issue> issues, bool captured);

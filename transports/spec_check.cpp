@@ -1,0 +1,43 @@
+#include "transports/spec_check.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace tutti {
+
+// 64-bit sums of 32-bit numbers cannot overflow; the arena is checked by division.
+Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits) {
+  const auto refuse = [&](std::string_view why) -> Status {
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("connection {} -> {} #{}: {}", spec.source, spec.destination, spec.index, why));
+  };
+  const auto in_range = [&](Rank rank) { return rank >= 0 && rank < limits.ranks; };
+  if (!in_range(spec.source) || !in_range(spec.destination)) return refuse("no such rank");
+  if (spec.source == spec.destination) return refuse("a rank has no connection to itself");
+  if (spec.index >= limits.connections_per_pair)
+    return refuse("index beyond the pair's connections");
+  if (spec.slots == 0 || spec.slots > kMaxSlots) return refuse("slots out of range");
+  switch (spec.protocol) {
+    case Protocol::kFlagged: {
+      const std::uint64_t cells = std::uint64_t{spec.slots} * spec.cells_per_slot;
+      if (cells == 0 || spec.first_cell + cells > limits.cells_per_pair)
+        return refuse("cells outside the pair's");
+      return {};
+    }
+    case Protocol::kSlots:
+      if (spec.slot_bytes <= kSlotHeaderBytes || spec.slot_bytes % kCacheLineBytes != 0 ||
+          spec.arena_offset_bytes % kCacheLineBytes != 0)
+        return refuse("slots must be whole cache lines, more than their header");
+      if (spec.arena_offset_bytes > limits.arena_bytes ||
+          spec.slot_bytes > (limits.arena_bytes - spec.arena_offset_bytes) / spec.slots)
+        return refuse("slots outside the arena");
+      return {};
+    case Protocol::kDirect:
+      break;
+  }
+  return refuse("shared memory has no such protocol");
+}
+
+}  // namespace tutti

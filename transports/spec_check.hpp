@@ -1,0 +1,21 @@
+// Does a connection lie within what a transport has room for?
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.hpp"
+#include "transports/connection.hpp"
+
+namespace tutti {
+
+struct SpecLimits {
+  Rank ranks = 0;
+  std::uint64_t arena_bytes = 0;
+  std::uint32_t connections_per_pair = kMaxConnectionsPerPair;
+  std::uint64_t cells_per_pair = kCellsPerPair;
+};
+
+// kInvalidArgument, saying what, where a spec lies outside. It may come from anywhere.
+[[nodiscard]] Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits);
+
+}  // namespace tutti
