@@ -84,6 +84,25 @@ TEST(LastError, OfAPoisonIsNewerThanThatOfABadArgument) {
   EXPECT_EQ(tuttiCommAbort(comms[0]), tuttiSuccess);
 }
 
+TEST(Devices, WhereThereIsNoneIsSaid) {
+  tuttiComm_t comm = nullptr;
+  const int first = 0;
+  if (tuttiCommInitAll(&comm, 1, &first) == tuttiSuccess) {
+    EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    GTEST_SKIP() << "there is a GPU";
+  }
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("there is no CUDA device"));
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  int device = 0;
+  EXPECT_EQ(tuttiCommCuDevice(comm, &device), tuttiSuccess);
+  EXPECT_EQ(device, TUTTI_DEVICE_HOST);
+  float data = 1;
+  EXPECT_EQ(tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiSum, comm, &data), tuttiNotSupported);
+  EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 0 has no CUDA device"));
+  EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
 TEST(Groups, ADroppedGroupRunsNothing) {
   float data = 1;
   tuttiComm_t comm = nullptr;
