@@ -88,8 +88,14 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
     if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
       return bad_argument(kName,
                           fmt::format("color is {}; use >= 0 or TUTTI_SPLIT_NOCOLOR", color));
-    return regroup(kName, comm, newcomm, config, color != TUTTI_SPLIT_NOCOLOR,
-                   [=](Communicator& old) { return old.split(color, key); });
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
+    try {
+      return regroup(kName, comm, newcomm, config, color != TUTTI_SPLIT_NOCOLOR,
+                     [=](Communicator& old) { return old.split(color, key); });
+    } catch (...) {  // also before it has come to the others
+      communicator->cannot_come();
+      throw;
+    }
   });
 }
 

@@ -437,13 +437,16 @@ Result<std::unique_ptr<ControlPlane>> Communicator::split(std::int32_t color, st
     return tutti::split(*control_, color, key, Deadline::in_ns(config_.op_timeout_ns))
         .map_error([this](const Error& error) { return broken(error); });
   } catch (...) {
-    // The others must not wait for a rank that is out of memory. Stores only: nothing is left.
-    board_->poison({.code = Code::kRemoteError,
-                    .culprit = rank_,
-                    .reporter = rank_,
-                    .kind = Poison::Kind::kFailure});
+    cannot_come();
     throw;
   }
+}
+
+void Communicator::cannot_come() {
+  board_->poison({.code = Code::kRemoteError,
+                  .culprit = rank_,
+                  .reporter = rank_,
+                  .kind = Poison::Kind::kFailure});
 }
 
 Result<std::unique_ptr<ControlPlane>> Communicator::shrink(std::vector<Rank> excluded,

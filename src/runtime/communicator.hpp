@@ -93,6 +93,9 @@ class Communicator {
   [[nodiscard]] Result<std::unique_ptr<ControlPlane>> split(std::int32_t color, std::int32_t key);
   [[nodiscard]] Result<std::unique_ptr<ControlPlane>> shrink(std::vector<Rank> excluded,
                                                              bool revoke_first);
+  // Tells the others that this rank fails in a collective that they wait for it in. Allocates
+  // nothing: it may be out of memory.
+  void cannot_come();
   // Ends every operation on every rank, for good; this rank's have returned afterwards. Splitting,
   // shrinking and leaving are all that is left to do. Any thread.
   void revoke();
