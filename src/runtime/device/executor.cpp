@@ -133,7 +133,7 @@ Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
   task.messages = candidate.messages;
   task.carve = bound->plan.carve * 8 + messages + 1;
   task.timeout_ns = timeout_ns_;
-  task.fault = job_->fault_of(rank_);
+  task.host = job_->host_words_of(rank_);
   return (plans_[key] = std::move(bound)).get();
 }
 

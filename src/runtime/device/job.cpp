@@ -76,7 +76,8 @@ Job::~Job() {
     if (member.plans != nullptr) platform_.release(member.device, member.plans);
     for (std::byte* const one : member.more_plans) platform_.release(member.device, one);
   }
-  if (Word* const faults = faults_.load()) platform_.release_words(faults);
+  if (HostWords* const words = host_words_.load())
+    platform_.release_words(reinterpret_cast<Word*>(words));
 }
 
 Status Job::prepare() {
@@ -128,8 +129,9 @@ Status Job::allocate_all() {
     TUTTI_TRY_ASSIGN(member.arrived, platform_.make_event(member.device));
     TUTTI_TRY_ASSIGN(member.launched, platform_.make_event(member.device));
   }
-  TUTTI_TRY_ASSIGN(Word* const faults, platform_.allocate_words(members_.size()));
-  faults_.store(faults);
+  constexpr std::size_t kWordsEach = sizeof(HostWords) / sizeof(Word);
+  TUTTI_TRY_ASSIGN(Word* const words, platform_.allocate_words(members_.size() * kWordsEach));
+  host_words_.store(reinterpret_cast<HostWords*>(words));
   return {};
 }
 
@@ -154,10 +156,11 @@ RankWords* Job::words_of(Rank rank) const {
 }
 
 std::optional<Job::Found> Job::fault() const {
-  if (faults_.load() == nullptr) return std::nullopt;
+  if (host_words_.load() == nullptr) return std::nullopt;
   for (Rank rank = 0; rank < ranks(); ++rank)
     // Acquire: what the kernel did before it told.
-    if (const std::uint64_t word = fault_of(rank)->load(std::memory_order_acquire); word != 0)
+    if (const std::uint64_t word = host_words_of(rank)->fault.load(std::memory_order_acquire);
+        word != 0)
       return Found{rank, read_fault(word)};
   return std::nullopt;
 }
@@ -347,14 +350,13 @@ Status Job::launch(std::span<const Issue> issues, bool captured) {
 }
 
 void Job::abort() {
+  // Before the lock: a launch may hold it that waits for room, which these kernels make by ending.
+  if (host_words_.load() != nullptr)
+    for (Rank rank = 0; rank < ranks(); ++rank)
+      host_words_of(rank)->stop.store(1, std::memory_order_release);
   const std::lock_guard lock(mutex_);
-  if (std::exchange(aborted_, true)) return;
+  aborted_ = true;
   changed_.notify_all();
-  if (!prepared_) return;
-  const std::uint64_t one = 1;
-  for (Rank rank = 0; rank < ranks(); ++rank)
-    // A device that refuses this has ended its kernels already.
-    static_cast<void>(platform_.upload(device_of(rank), &words_of(rank)->abort, &one, sizeof one));
 }
 
 void Job::drain(Rank rank) {

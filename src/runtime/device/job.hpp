@@ -79,7 +79,7 @@ class Job {
   // All ranks' words, in memory of the rank's device.
   [[nodiscard]] RankWords* const* words_on(Rank rank) const { return members_[at(rank)].table; }
   [[nodiscard]] RankWords* words_of(Rank rank) const;
-  [[nodiscard]] Word* fault_of(Rank rank) const { return faults_.load() + at(rank); }
+  [[nodiscard]] HostWords* host_words_of(Rank rank) const { return host_words_.load() + at(rank); }
   // What the kernel of some rank found, if any. Never blocks.
   struct Found {
     Rank rank = kNoRank;
@@ -104,8 +104,8 @@ class Job {
   // kInvalidUsage where the ranks of a device call different things, kRemoteError after abort().
   [[nodiscard]] Result<Ticket> enqueue(std::span<const Issue> issues);
   [[nodiscard]] Status await(const Ticket& ticket, std::int64_t timeout_ns);
-  // Ends all operations on all ranks, and every await(). What is enqueued later ends at
-  // once.
+  // Ends all operations on all ranks, and every await(); what is enqueued later is refused. No CUDA
+  // call: another thread may be in one that waits for these very kernels.
   void abort();
   // Returns when all that this rank has enqueued has ended.
   void drain(Rank rank);
@@ -150,7 +150,7 @@ class Job {
   std::vector<Reservation> reservations_;
   std::uint32_t blocks_each_ = 1;
   bool whole_lines_ = true;
-  std::atomic<Word*> faults_{nullptr};  // in host memory, one a rank
+  std::atomic<HostWords*> host_words_{nullptr};  // one a rank
   std::mutex mutex_;
   std::condition_variable changed_;
   bool prepared_ = false, aborted_ = false;

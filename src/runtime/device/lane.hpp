@@ -17,7 +17,8 @@
 // Order of memory: sync() makes what all threads read and wrote come before thread 0's release of a
 // counter; thread 0's acquire and sync() make a message's bytes come before all threads' reads.
 // Nothing is allocated. It ends early when the rank's abort word is not 0, which whoever finds a
-// fault sets on all ranks; then the connections are in no defined state.
+// fault sets on all ranks, and a rank's own blocks once the host says so; then the connections are
+// in no defined state.
 #pragma once
 
 #include <cstddef>
@@ -145,8 +146,8 @@ TUTTI_HD inline void next_step(const Task& task, std::uint32_t lane) {
 
 // Tells the host, then ends the operation on all ranks.
 TUTTI_HD_COLD inline void raise(const Task& task, Fault fault, Rank peer) {
-  if (task.fault->load(std::memory_order_relaxed) == 0)
-    task.fault->store(fault_word(fault, peer), std::memory_order_release);
+  if (task.host->fault.load(std::memory_order_relaxed) == 0)
+    task.host->fault.store(fault_word(fault, peer), std::memory_order_release);
   for (std::uint32_t rank = 0; rank < task.rank_count; ++rank)
     task.ranks[rank]->abort.store(1, std::memory_order_release);
 }
@@ -193,14 +194,22 @@ TUTTI_HD_COLD inline void raise(const Task& task, Fault fault, Rank peer) {
   return task.ranks[task.rank]->abort.load(std::memory_order_relaxed) != 0;
 }
 
-// How long a block has found nothing to do; the clock is read now and then.
+// The same, asking the host as well; what it says is passed on to the rank's other blocks.
+[[nodiscard]] TUTTI_HD_COLD inline bool told_to_stop(const Task& task) {
+  if (task.host->stop.load(std::memory_order_relaxed) != 0)
+    task.ranks[task.rank]->abort.store(1, std::memory_order_relaxed);
+  return stopped(task);
+}
+
+// How long a block has found nothing to do; the host and the clock are asked now and then.
 template <class Block>
 class Patience {
  public:
   // A round without anything to do; true once they last longer than the task allows.
   [[nodiscard]] TUTTI_HD bool over(Block& block, const Task& task) {
     block.pause();
-    if (task.timeout_ns == 0 || ++rounds_ % 1024 != 0) return false;
+    if (++rounds_ % 256 == 0 && told_to_stop(task)) return false;  // the caller finds out
+    if (task.timeout_ns == 0 || rounds_ % 1024 != 0) return false;
     const std::uint64_t now = block.now_ns();
     if (since_ == 0) since_ = now;
     return now - since_ > task.timeout_ns;
@@ -374,12 +383,17 @@ class PacketMover {
     return part * kUnits + unit < line_shape(format).units;
   }
 
+  [[nodiscard]] TUTTI_HD bool given_up(std::uint32_t tries) const {
+    return tries % 4096 == 0 ? told_to_stop(task_) : stopped(task_);
+  }
+
   TUTTI_HD bool load_packet(const Connection& c, std::uint64_t line, std::uint32_t part,
                             std::uint64_t (&units)[kUnits]) {
     Word* const at = lines_of(c) + (first_line_ + line) * line_shape(format).bytes / sizeof(Word);
     const std::uint64_t epoch = connection_detail::epoch_of_next(c);
-    while (!Packets<format>::load(at, part, epoch, units)) {
-      if (any_of_line<format>(part, stopped(task_))) return false;
+    for (std::uint32_t tries = 1; !Packets<format>::load(at, part, epoch, units); ++tries) {
+      // Each look at another word makes this one wait twice as long.
+      if (tries % 64 == 0 && any_of_line<format>(part, given_up(tries))) return false;
       block_.pause();
     }
     Packets<format>::clear(at, part);

@@ -52,6 +52,11 @@ enum class Fault : std::uint32_t { kNone, kSignature, kCorrupt, kTimeout };
 [[nodiscard]] TUTTI_HD constexpr std::uint64_t fault_word(Fault fault, Rank peer) {
   return std::uint64_t{static_cast<std::uint32_t>(fault)} << 32 | static_cast<std::uint32_t>(peer);
 }
+// Of a rank, in host memory that its kernels reach across the bus: they look at it rarely.
+struct HostWords {
+  Word fault;  // fault_word, by a kernel
+  Word stop;   // not 0: give up; by the host, which needs no CUDA call for it
+};
 struct FaultFound {
   Fault fault = Fault::kNone;
   Rank peer = kNoRank;
@@ -84,7 +89,7 @@ struct Task {
   std::uint64_t timeout_ns = 0;  // of waiting for the same thing; 0: for ever
   LaneState* lanes = nullptr;    // program.lane_count of them
   Word* fired = nullptr;         // one a lane: LaneState::fired, for the other blocks; 0 at first
-  Word* fault = nullptr;         // fault_word, for the host
+  HostWords* host = nullptr;
 };
 
 }  // namespace tutti::device

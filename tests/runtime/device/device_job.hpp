@@ -32,7 +32,7 @@ class DeviceRank {
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   [[nodiscard]] device::RankWords& words() { return words_; }
-  [[nodiscard]] const Word& fault() const { return fault_; }
+  [[nodiscard]] const Word& fault() const { return host_.fault; }
 
   struct Call {
     const void* input = nullptr;
@@ -75,7 +75,7 @@ class DeviceRank {
     task.signature = call.signature;
     task.lanes = lanes_.data();
     task.fired = fired_.data();
-    task.fault = &fault_;
+    task.host = &host_;
     return task;
   }
 
@@ -88,7 +88,7 @@ class DeviceRank {
   std::vector<device::LaneState> lanes_;
   std::vector<Word> fired_;
   std::vector<std::max_align_t> scratch_;
-  Word fault_;
+  device::HostWords host_;
   device::RankWords words_;
 };
 

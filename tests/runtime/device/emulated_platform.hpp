@@ -85,14 +85,7 @@ class EmulatedPlatform final : public device::Platform {
     ::operator delete (memory, std::align_val_t{4096});
   }
   Status upload(int, void* to, const void* from, std::uint64_t bytes) override {
-    // One word may be an abort, which kernels poll.
-    if (bytes == sizeof(std::uint64_t)) {
-      std::uint64_t value = 0;
-      std::memcpy(&value, from, sizeof value);
-      static_cast<Word*>(to)->store(value, std::memory_order_release);
-    } else {
-      std::memcpy(to, from, bytes);
-    }
+    std::memcpy(to, from, bytes);
     return {};
   }
   Result<Word*> allocate_words(std::uint64_t count) override {
