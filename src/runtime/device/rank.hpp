@@ -27,12 +27,13 @@ TUTTI_HD_COLD void begin_task(Block& block, Task& task) {
     task.lanes[lane] = {};
     task.lanes[lane].slice = task.program.lanes[lane].replica;
   }
-  const bool same = own.carve.load(std::memory_order_relaxed) == task.carve;
-  const std::uint64_t gate = same ? own.carved.load(std::memory_order_relaxed) : task.operation - 1;
+  // The first operation under this carve has waited: each look is a way to a peer and back.
+  if (own.carve.load(std::memory_order_relaxed) == task.carve) return;
   Patience<Block> patience;
   for (std::uint32_t rank = 0; rank < task.rank_count; ++rank)
     // Acquire pairs with the release in end_task: the peer's reads of its inbox come before it.
-    while (task.ranks[rank]->done.load(std::memory_order_acquire) < gate && !stopped(task))
+    while (task.ranks[rank]->done.load(std::memory_order_acquire) + 1 < task.operation &&
+           !stopped(task))
       if (patience.over(block, task)) raise(task, Fault::kTimeout, static_cast<Rank>(rank));
 }
 
@@ -45,10 +46,7 @@ TUTTI_HD_COLD void end_task(Block& block, const Task& task) {
   own.ended.store(0, std::memory_order_relaxed);
   for (std::uint32_t lane = 0; lane < task.program.lane_count; ++lane)
     task.fired[lane].store(0, std::memory_order_relaxed);
-  if (own.carve.load(std::memory_order_relaxed) != task.carve) {
-    own.carve.store(task.carve, std::memory_order_relaxed);
-    own.carved.store(task.operation - 1, std::memory_order_relaxed);
-  }
+  own.carve.store(task.carve, std::memory_order_relaxed);
   own.operations.store(task.operation, std::memory_order_relaxed);
   if (!stopped(task)) own.done.store(task.operation, std::memory_order_release);
 }

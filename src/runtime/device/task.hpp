@@ -40,7 +40,6 @@ struct RankWords {
   alignas(64) Word operations;  // that have ended
   Word ended;                   // blocks that have ended the one under way
   Word carve;                   // of the last operation
-  Word carved;                  // the last operation under another carve
   alignas(64) Word done;        // operations all of whose messages this rank has consumed
   Word input, output;           // of the operation under way, for programs that read them
   alignas(64) Word abort;       // not 0: give up; any rank writes it
