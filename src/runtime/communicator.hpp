@@ -123,7 +123,7 @@ class Communicator {
   // thread. Poisons after an error that other ranks do not find as well.
   [[nodiscard]] Result<std::optional<device::Issue>> prepare_on_device(const AllReduceCall& call);
   // Poisons the job with an error of a launch.
-  void fail_on_device(const Error& error);
+  void fail_on_device(const Error& found);
 
   // Every way to run an all-reduce of `bytes`, with prices; what was measured, on rank 0. Counts
   // all schedules the first time. The user's thread. Errors: those of a call of that size.

@@ -129,7 +129,8 @@ Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllRe
   return tl::unexpected(issue.error());
 }
 
-void Communicator::fail_on_device(const Error& error) {
+void Communicator::fail_on_device(const Error& found) {
+  const Error error = device_fault().value_or(found);  // what a kernel found was first
   set_error(error);
   board_->poison({.code = error.code,
                   .culprit = error.culprit != kNoRank ? error.culprit : rank_,

@@ -57,7 +57,7 @@ Status Job::await_members(Deadline deadline) {
 
 void Job::wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   changed_.wait_for(lock, std::chrono::nanoseconds(
-                              std::clamp<std::int64_t>(deadline.left_ns(), 0, 1'000'000'000)));
+                              std::clamp<std::int64_t>(deadline.left_ns(), 1'000'000, 1'000'000'000)));
 }
 
 Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
@@ -206,7 +206,7 @@ Result<Connection> Job::open(const ConnectionSpec& spec, Messages messages, bool
 Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
   std::vector<Issue> captured;
   Ticket ticket;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
   for (const Issue& issue : issues) {
     TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(issue.stream));
@@ -216,7 +216,7 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
     }
     const int device = device_of(issue.rank);
     ticket.emplace(device, batches_[device].number);
-    TUTTI_TRY(add(issue));
+    TUTTI_TRY(add(issue, lock));
   }
   TUTTI_TRY(enqueue_captured(captured));
   return ticket;
@@ -253,8 +253,11 @@ Status Job::enqueue_captured(std::span<const Issue> issues) {
   return {};
 }
 
-// The last rank of a device launches for all.
-Status Job::add(const Issue& issue) {
+// The last rank of a device launches for all. Without the lock: where the queue of launches is full
+// the launch waits for kernels, and these may wait for what ranks of other devices are to launch.
+// The other ranks of this device wait for the batch's number, so nobody else touches batch or
+// members.
+Status Job::add(const Issue& issue, std::unique_lock<std::mutex>& lock) {
   const int device = device_of(issue.rank);
   Batch& batch = batches_[device];
   if (std::ranges::any_of(batch.issues, [&](const Issue& one) { return one.rank == issue.rank; }))
@@ -265,8 +268,12 @@ Status Job::add(const Issue& issue) {
                     issue.rank, absent_from(batch, device)));
   batch.issues.push_back(issue);
   if (batch.issues.size() < ranks_on(device)) return {};
+  batch.launching = true;
+  lock.unlock();
   Status launched = check_alike(batch.issues);
   if (launched) launched = launch(batch.issues, false);
+  lock.lock();
+  batch.launching = false;
   batch.failed = launched ? std::nullopt : std::optional(launched.error());
   batch.issues.clear();
   ++batch.number;
@@ -277,9 +284,13 @@ Status Job::add(const Issue& issue) {
 Status Job::await_launch(int device, std::uint64_t number, std::unique_lock<std::mutex>& lock,
                          Deadline deadline) {
   Batch& batch = batches_[device];
-  while (batch.number == number && !aborted_) {
+  // A launch under way is waited for in any case: it uses what the caller may free.
+  while (batch.number == number && (batch.launching || !aborted_)) {
+    // A rank that knows of a fault makes no more calls.
+    if (!batch.launching && fault())
+      return make_error(Code::kRemoteError, "an operation failed on a device");
     wait_a_while(lock, deadline);
-    if (batch.number == number && deadline.passed())
+    if (batch.number == number && !batch.launching && deadline.passed())
       return make_error(Code::kTimeout,
                         fmt::format("{} of device {} did not come within the operation timeout "
                                     "(TUTTI_OP_TIMEOUT_S)",

@@ -127,6 +127,7 @@ class Job {
   // Calls of the ranks of one device that have come so far.
   struct Batch {
     std::vector<Issue> issues;
+    bool launching = false;       // by the last of them, without the lock
     std::uint64_t number = 0;     // of the batch that is being gathered
     std::optional<Error> failed;  // of the last one
   };
@@ -135,7 +136,7 @@ class Job {
   [[nodiscard]] Status fill_tables();
   [[nodiscard]] std::size_t ranks_on(int device) const;
   [[nodiscard]] Status enqueue_captured(std::span<const Issue> issues);
-  [[nodiscard]] Status add(const Issue& issue);
+  [[nodiscard]] Status add(const Issue& issue, std::unique_lock<std::mutex>& lock);
   // For a change, a second at most.
   void wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline);
   [[nodiscard]] Status await_launch(int device, std::uint64_t number,
