@@ -43,6 +43,26 @@ class OnDevice {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+// A null stream is the default one of the device that is current, which need not be the rank's: for
+// the streams without a device of their own it is made current while this lives.
+class DeviceOfStream {
+ public:
+  DeviceOfStream(int device, cudaStream_t stream) {
+    if (stream != nullptr && stream != cudaStreamLegacy && stream != cudaStreamPerThread) return;
+    changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device &&
+               cudaSetDevice(device) == cudaSuccess;
+  }
+  DeviceOfStream(const DeviceOfStream&) = delete;
+  DeviceOfStream& operator=(const DeviceOfStream&) = delete;
+  ~DeviceOfStream() {
+    if (changed_) static_cast<void>(cudaSetDevice(before_));
+  }
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
 // A stream of our own, which does not wait for the default one.
 class OwnStream {
  public:
@@ -179,19 +199,22 @@ class CudaPlatform final : public Platform {
   void release_event(Event event) override {
     static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
   }
-  Status record(Event event, Stream stream) override {
+  Status record(Event event, int device, Stream stream) override {
+    const DeviceOfStream here(device, stream_of(stream));
     return checked(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_of(stream)),
-                   "cannot record an event", -1);
+                   "cannot record an event", device);
   }
-  Status wait(Stream stream, Event event) override {
+  Status wait(int device, Stream stream, Event event) override {
+    const DeviceOfStream here(device, stream_of(stream));
     return checked(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event), 0),
-                   "a stream cannot wait for an event", -1);
+                   "a stream cannot wait for an event", device);
   }
   Status synchronize(Event event) override {
     return checked(cudaEventSynchronize(static_cast<cudaEvent_t>(event)),
                    "work before an event failed", -1);
   }
-  Result<std::uint64_t> capture_of(Stream stream) override {
+  Result<std::uint64_t> capture_of(int device, Stream stream) override {
+    const DeviceOfStream here(device, stream_of(stream));
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long id = 0;
     // The legacy default stream cannot be asked while another is captured, and is none itself.

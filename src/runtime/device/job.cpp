@@ -209,12 +209,12 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
   std::unique_lock lock(mutex_);
   if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
   for (const Issue& issue : issues) {
-    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(issue.stream));
+    const int device = device_of(issue.rank);
+    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
     if (capture != 0) {
       captured.push_back(issue);
       continue;
     }
-    const int device = device_of(issue.rank);
     ticket.emplace(device, batches_[device].number);
     TUTTI_TRY(add(issue, lock));
   }
@@ -235,8 +235,9 @@ Status Job::await(const Ticket& ticket, std::int64_t timeout_ns) {
 Status Job::enqueue_captured(std::span<const Issue> issues) {
   std::map<std::pair<int, std::uint64_t>, std::vector<Issue>> launches;
   for (const Issue& issue : issues) {
-    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(issue.stream));
-    launches[{device_of(issue.rank), capture}].push_back(issue);
+    const int device = device_of(issue.rank);
+    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
+    launches[{device, capture}].push_back(issue);
   }
   for (const auto& [key, together] : launches) {
     const std::size_t all = ranks_on(key.first);
@@ -334,12 +335,12 @@ Status Job::launch(std::span<const Issue> issues, bool captured) {
     Member& member = members_[at(issue.rank)];
     tasks.push_back(issue.task);
     if (issue.stream != stream) {
-      TUTTI_TRY(platform_.record(member.arrived, issue.stream));
-      TUTTI_TRY(platform_.wait(stream, member.arrived));
+      TUTTI_TRY(platform_.record(member.arrived, device, issue.stream));
+      TUTTI_TRY(platform_.wait(device, stream, member.arrived));
     }
     // A graph cannot wait for what is outside of it; its user orders the replays.
     if (!captured && member.ever_launched && member.last_stream != stream)
-      TUTTI_TRY(platform_.wait(stream, member.launched));
+      TUTTI_TRY(platform_.wait(device, stream, member.launched));
   }
   TUTTI_TRY(platform_.launch({.device = device,
                               .stream = stream,
@@ -350,9 +351,9 @@ Status Job::launch(std::span<const Issue> issues, bool captured) {
   for (const Issue& issue : issues) {
     Member& member = members_[at(issue.rank)];
     if (captured && issue.stream == stream) continue;
-    TUTTI_TRY(platform_.record(captured ? member.arrived : member.launched, stream));
+    TUTTI_TRY(platform_.record(captured ? member.arrived : member.launched, device, stream));
     if (issue.stream != stream)
-      TUTTI_TRY(platform_.wait(issue.stream, captured ? member.arrived : member.launched));
+      TUTTI_TRY(platform_.wait(device, issue.stream, captured ? member.arrived : member.launched));
     if (captured) continue;
     member.ever_launched = true;
     member.last_stream = stream;

@@ -53,15 +53,16 @@ class Platform {
   virtual void release_words(Word* words) = 0;
 
   // An event of a device. record() marks what has been enqueued on a stream, wait() lets a stream
-  // go on from there, synchronize() the calling thread.
+  // go on from there, synchronize() the calling thread. `device` is the stream's, whose default one
+  // null means.
   [[nodiscard]] virtual Result<Event> make_event(int device) = 0;
   virtual void release_event(Event event) = 0;
-  [[nodiscard]] virtual Status record(Event event, Stream stream) = 0;
-  [[nodiscard]] virtual Status wait(Stream stream, Event event) = 0;
+  [[nodiscard]] virtual Status record(Event event, int device, Stream stream) = 0;
+  [[nodiscard]] virtual Status wait(int device, Stream stream, Event event) = 0;
   [[nodiscard]] virtual Status synchronize(Event event) = 0;
 
   // Of the capture into a graph that a stream is in; 0: none.
-  [[nodiscard]] virtual Result<std::uint64_t> capture_of(Stream stream) = 0;
+  [[nodiscard]] virtual Result<std::uint64_t> capture_of(int device, Stream stream) = 0;
   [[nodiscard]] virtual Status launch(const LaunchCall& call) = 0;
 
   // Where does a buffer lie? The device, or -1: host memory.

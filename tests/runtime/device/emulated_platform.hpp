@@ -105,7 +105,7 @@ class EmulatedPlatform final : public device::Platform {
     --allocated_;
     delete static_cast<Mark*>(event);
   }
-  Status record(device::Event event, device::Stream stream) override {
+  Status record(device::Event event, int, device::Stream stream) override {
     auto passed = std::make_shared<std::atomic<bool>>(false);
     static_cast<Mark*>(event)->set(passed);
     of(stream).enqueue([passed] {
@@ -114,7 +114,7 @@ class EmulatedPlatform final : public device::Platform {
     });
     return {};
   }
-  Status wait(device::Stream stream, device::Event event) override {
+  Status wait(int, device::Stream stream, device::Event event) override {
     of(stream).enqueue([passed = static_cast<Mark*>(event)->get()] {
       if (passed) passed->wait(false);
     });
@@ -124,7 +124,9 @@ class EmulatedPlatform final : public device::Platform {
     if (const auto passed = static_cast<Mark*>(event)->get()) passed->wait(false);
     return {};
   }
-  Result<std::uint64_t> capture_of(device::Stream stream) override { return of(stream).capture(); }
+  Result<std::uint64_t> capture_of(int, device::Stream stream) override {
+    return of(stream).capture();
+  }
 
   Status launch(const device::LaunchCall& call) override {
     ++launches_;
