@@ -86,6 +86,20 @@ const void* kernel_of(DataType type, ReduceOp op) {
   return nullptr;
 }
 
+// All of them, on the current device: kernels are loaded one by one, for each device, when they are
+// first asked for (CUDA_MODULE_LOADING).
+cudaError_t load_kernels() {
+  for (int type = 0; type < kDataTypeCount; ++type)
+    for (int op = 0; op < kReduceOpCount; ++op) {
+      const void* const kernel = kernel_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
+      if (kernel == nullptr) continue;
+      cudaFuncAttributes attributes{};
+      const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+      if (error != cudaSuccess) return error;
+    }
+  return cudaSuccess;
+}
+
 class CudaPlatform final : public Platform {
  public:
   int devices() override {
@@ -97,6 +111,15 @@ class CudaPlatform final : public Platform {
     int device = 0;
     TUTTI_TRY(checked(cudaGetDevice(&device), "no current device", -1));
     return device;
+  }
+
+  Status load(int device) override {
+    const std::lock_guard lock(mutex_);
+    if (loaded_.contains(device)) return {};
+    const OnDevice here(device);
+    TUTTI_TRY(checked(load_kernels(), "cannot load the interpreter's kernels", device));
+    loaded_.insert(device);
+    return {};
   }
 
   Result<int> resident_blocks(int device) override {
@@ -262,26 +285,16 @@ class CudaPlatform final : public Platform {
 
   std::mutex mutex_;
   std::set<std::pair<int, int>> reached_;  // guarded by mutex_
+  std::set<int> loaded_;                   // guarded by mutex_
 };
 
-// Loading the kernels now keeps the first launch from waiting for kernels that run: one kernel of
-// another rank may be waiting for that very launch.
-bool load_kernels() {
+// Has this machine a device that runs these kernels?
+bool usable() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  for (int type = 0; type < kDataTypeCount; ++type)
-    for (int op = 0; op < kReduceOpCount; ++op) {
-      cudaFuncAttributes attributes{};
-      const void* const kernel = kernel_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
-      if (kernel != nullptr && cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        return false;
-      }
-    }
-  return true;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 && load_kernels() == cudaSuccess)
+    return true;
+  static_cast<void>(cudaGetLastError());
+  return false;
 }
 
 }  // namespace
@@ -293,7 +306,7 @@ Platform* cuda_platform(bool wake) {
   if (!wake && driver == nullptr) return nullptr;
   if (driver != nullptr) ::dlclose(driver);
   // Never destroyed: communicators may outlive main.
-  static Platform* const platform = load_kernels() ? new CudaPlatform : nullptr;
+  static Platform* const platform = usable() ? new CudaPlatform : nullptr;
   return platform;
 }
 

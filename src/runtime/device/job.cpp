@@ -26,6 +26,8 @@ Registry& registry() {
 
 Result<std::shared_ptr<Job>> Job::join(Platform& platform, const SessionKey& key, Rank rank,
                                        std::int32_t ranks, int device, std::uint64_t arena_bytes) {
+  // A device that does not run them matters at the first call with its memory only.
+  static_cast<void>(platform.load(device));
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.jobs, [](const auto& entry) { return entry.second.expired(); });
@@ -109,6 +111,7 @@ Status Job::allocate_all() {
   for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
   blocks_each_ = ~0U;
   for (const auto& [device, count] : devices) {
+    TUTTI_TRY(platform_.load(device));
     for (const auto& [other, unused] : devices) {
       TUTTI_TRY(platform_.reach(device, other));
       whole_lines_ = whole_lines_ && platform_.whole_lines(device, other);

@@ -34,6 +34,9 @@ class Platform {
 
   [[nodiscard]] virtual int devices() = 0;  // how many there are
   [[nodiscard]] virtual Result<int> current_device() = 0;
+  // Loads the interpreter's kernels. At its first launch a kernel that is not loaded may wait for
+  // those that run, and one of these for that very launch. Idempotent.
+  [[nodiscard]] virtual Status load(int device) = 0;
   // That the interpreter's kernels run on at once, on an idle device.
   [[nodiscard]] virtual Result<int> resident_blocks(int device) = 0;
   // Lets kernels of one device reach the memory of another. Idempotent. kNotSupported where they

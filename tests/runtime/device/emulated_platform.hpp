@@ -69,6 +69,7 @@ class EmulatedPlatform final : public device::Platform {
 
   int devices() override { return shape_.devices; }
   Result<int> current_device() override { return 0; }
+  Status load(int) override { return {}; }
   Result<int> resident_blocks(int) override { return shape_.blocks; }
   Status reach(int, int) override { return {}; }
   bool whole_lines(int, int) override { return true; }
