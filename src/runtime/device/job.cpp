@@ -66,20 +66,23 @@ Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
     : platform_(platform), arena_bytes_(arena_bytes), members_(at(ranks)) {}
 
 Job::~Job() {
-  for (Rank rank = 0; rank < ranks(); ++rank) {
-    Member& member = members_[at(rank)];
-    drain(rank);
-    if (member.arrived != nullptr) platform_.release_event(member.arrived);
-    if (member.launched != nullptr) platform_.release_event(member.launched);
-  }
-  for (const Member& member : members_) {
-    if (member.segment != nullptr) platform_.release(member.device, member.segment);
-    if (member.table_room != nullptr) platform_.release(member.device, member.table_room);
-    if (member.plans != nullptr) platform_.release(member.device, member.plans);
-    for (std::byte* const one : member.more_plans) platform_.release(member.device, one);
-  }
+  for (Rank rank = 0; rank < ranks(); ++rank) drain(rank);
+  free_all();
   if (HostWords* const words = host_words_.load())
     platform_.release_words(reinterpret_cast<Word*>(words));
+}
+
+// All but the words of the host, which fault() reads at any time.
+void Job::free_all() {
+  for (Member& member : members_) {
+    for (Event* const event : {&member.arrived, &member.launched})
+      if (*event != nullptr) platform_.release_event(std::exchange(*event, nullptr));
+    for (std::byte** const memory : {&member.segment, &member.table_room, &member.plans})
+      if (*memory != nullptr) platform_.release(member.device, std::exchange(*memory, nullptr));
+    for (std::byte* const one : member.more_plans) platform_.release(member.device, one);
+    member.more_plans.clear();
+  }
+  reservations_.clear();
 }
 
 Status Job::prepare() {
@@ -99,13 +102,13 @@ Status Job::prepare() {
           fmt::format("{} ranks on device {}; at most {} in this version",
                       ranks_on(members_[at(rank)].device), members_[at(rank)].device, kMaxTasks));
   }
-  TUTTI_TRY(allocate_all());
-  TUTTI_TRY(fill_tables());
-  prepared_ = true;
-  return {};
+  Status made = allocate_all();
+  if (made) made = fill_tables();
+  if (!made) free_all();  // the next call tries again
+  prepared_ = made.has_value();
+  return made;
 }
 
-// What is allocated before an error is freed with the job.
 Status Job::allocate_all() {
   std::map<int, std::size_t> devices;
   for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
@@ -132,6 +135,7 @@ Status Job::allocate_all() {
     TUTTI_TRY_ASSIGN(member.arrived, platform_.make_event(member.device));
     TUTTI_TRY_ASSIGN(member.launched, platform_.make_event(member.device));
   }
+  if (host_words_.load() != nullptr) return {};
   constexpr std::size_t kWordsEach = sizeof(HostWords) / sizeof(Word);
   TUTTI_TRY_ASSIGN(Word* const words, platform_.allocate_words(members_.size() * kWordsEach));
   host_words_.store(reinterpret_cast<HostWords*>(words));

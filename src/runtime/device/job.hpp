@@ -133,6 +133,7 @@ class Job {
   };
   [[nodiscard]] static std::size_t at(Rank rank) { return static_cast<std::size_t>(rank); }
   [[nodiscard]] Status allocate_all();
+  void free_all();
   [[nodiscard]] Status fill_tables();
   [[nodiscard]] std::size_t ranks_on(int device) const;
   [[nodiscard]] Status enqueue_captured(std::span<const Issue> issues);
