@@ -83,6 +83,9 @@ Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
     for (const Shape& shape : kShapes) {
       if (shape.direct != reads_peers(counts)) continue;
       if (shape.messages == Messages::kLl128 && !whole_lines_) continue;
+      // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
+      // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
+      if (shape.direct && forced.algorithm == nullptr && !one_device_) continue;
       if (forced.protocol && *forced.protocol != protocol_of(shape)) continue;
       Candidate candidate = make_candidate(forced, shape, arena_bytes_);
       candidate.algorithm = algorithm;

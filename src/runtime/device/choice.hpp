@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/price.hpp"
-#include "runtime/device/task.hpp"
+#include "runtime/device/job.hpp"
 #include "runtime/forced.hpp"
 #include "runtime/plan.hpp"
 
@@ -24,12 +24,12 @@ struct Candidate {
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
  public:
-  // `blocks_each`: that a rank may have resident. `whole_lines`: LL128 may run.
-  Choice(std::int32_t ranks, std::uint32_t blocks_each, std::uint64_t arena_bytes, bool whole_lines)
-      : ranks_(ranks),
-        blocks_each_(blocks_each),
-        arena_bytes_(arena_bytes),
-        whole_lines_(whole_lines) {}
+  explicit Choice(const Job& job)
+      : ranks_(job.ranks()),
+        blocks_each_(job.blocks_each()),
+        arena_bytes_(job.arena_bytes()),
+        whole_lines_(job.whole_lines()),
+        one_device_(job.one_device()) {}
 
   // The cheapest way to reduce `bytes` that `forced` leaves; the first of equals, so the same on
   // all ranks. kNotSupported where there is none, with a reason.
@@ -45,7 +45,8 @@ class Choice {
   std::int32_t ranks_;
   std::uint32_t blocks_each_;
   std::uint64_t arena_bytes_;
-  bool whole_lines_;
+  bool whole_lines_;  // LL128 may run
+  bool one_device_;
   std::vector<std::unique_ptr<Counted>> counted_;
 };
 

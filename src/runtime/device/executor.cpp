@@ -46,10 +46,7 @@ std::uint32_t blocks_for(const Plan& plan, Messages messages, std::uint32_t bloc
 }  // namespace
 
 Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns)
-    : job_(std::move(job)),
-      rank_(rank),
-      timeout_ns_(timeout_ns),
-      choice_(job_->ranks(), job_->blocks_each(), job_->arena_bytes(), job_->whole_lines()) {}
+    : job_(std::move(job)), rank_(rank), timeout_ns_(timeout_ns), choice_(*job_) {}
 
 Status Executor::place(Bound& bound, const Program& program) {
   const Plan& plan = bound.plan;

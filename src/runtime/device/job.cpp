@@ -58,8 +58,8 @@ Status Job::await_members(Deadline deadline) {
 }
 
 void Job::wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline) {
-  changed_.wait_for(lock, std::chrono::nanoseconds(
-                              std::clamp<std::int64_t>(deadline.left_ns(), 1'000'000, 1'000'000'000)));
+  changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(
+                              deadline.left_ns(), 1'000'000, 1'000'000'000)));
 }
 
 Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
@@ -113,6 +113,7 @@ Status Job::allocate_all() {
   std::map<int, std::size_t> devices;
   for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
   blocks_each_ = ~0U;
+  one_device_ = devices.size() == 1;
   for (const auto& [device, count] : devices) {
     TUTTI_TRY(platform_.load(device));
     for (const auto& [other, unused] : devices) {

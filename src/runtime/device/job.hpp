@@ -74,6 +74,7 @@ class Job {
   [[nodiscard]] std::uint64_t arena_bytes() const { return arena_bytes_; }
   // Of every rank: what the fullest device leaves each.
   [[nodiscard]] std::uint32_t blocks_each() const { return blocks_each_; }
+  [[nodiscard]] bool one_device() const { return one_device_; }  // of all ranks
   // Of all pairs of its devices, and so the same on all ranks: Platform::whole_lines.
   [[nodiscard]] bool whole_lines() const { return whole_lines_; }
   // All ranks' words, in memory of the rank's device.
@@ -151,7 +152,7 @@ class Job {
   std::vector<Member> members_;
   std::vector<Reservation> reservations_;
   std::uint32_t blocks_each_ = 1;
-  bool whole_lines_ = true;
+  bool whole_lines_ = true, one_device_ = true;
   std::atomic<HostWords*> host_words_{nullptr};  // one a rank
   std::mutex mutex_;
   std::condition_variable changed_;
