@@ -292,7 +292,7 @@ Bench::Timing Bench::time_iterations(const Walk& walk, bool in_place) {
 }
 
 // As nccl-tests' -G: the iterations become one graph for each rank, and its launches are timed, the
-// first one too, which has the upload to the GPU in it.
+// first one too; the upload to the GPU comes before.
 Bench::Timing Bench::time_graph(const Walk& walk, bool in_place) {
   Graphs captured(streams_, [&] {
     for (int iteration = 0; iteration < options_.iterations; ++iteration)

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "common/gpus.hpp"
@@ -96,6 +97,11 @@ class CudaGpus : public Gpus {
     const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
     static_cast<void>(cudaGraphDestroy(captured));
     check(made, "cannot instantiate a graph");
+    // At its first launch a graph that is not there yet may wait for kernels that run, and these
+    // for that launch, where ranks share a GPU.
+    const cudaError_t there = cudaGraphUpload(graph, static_cast<cudaStream_t>(stream));
+    if (there != cudaSuccess) free_graph(graph);
+    check(there, "cannot upload a graph");
     return graph;
   }
   void launch(Graph graph, Stream stream) override {
@@ -148,6 +154,9 @@ class CudaGpus : public Gpus {
 }  // namespace
 
 FoundGpus find_gpus() {
+  // Before the driver starts: with fewer hardware queues than streams two ranks' graphs may share
+  // one, and a kernel stands behind another rank's that waits for it.
+  static_cast<void>(::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0));
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -21,6 +22,10 @@ namespace tutti::test {
 namespace {
 
 #define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaGetLastError())
+
+// A queue for each stream, before the driver starts: kernels of graphs that wait for each other
+// must not stand behind one another.
+const int queues_set = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 int devices() {
   int count = 0;
@@ -271,7 +276,11 @@ TEST_F(DeviceCommunicatorGpu, GraphsReplay) {
   constexpr std::size_t kCount = 2000;
   std::barrier<> together(kRanks);
   run(kRanks, [&](int rank, DeviceRank& self) {
-    const std::vector<std::int32_t> ones(kCount, 1);
+    const struct Leave {  // also where a check fails: the others go on without this rank
+      std::barrier<>& together;
+      ~Leave() { together.arrive_and_drop(); }
+    } at_the_end{together};
+    ASSERT_EQ(queues_set, 0);
     const auto call = [&] {
       return tuttiAllReduce(self.input, self.input, kCount, tuttiInt32, tuttiMax, self.comm,
                             self.stream);
@@ -284,6 +293,10 @@ TEST_F(DeviceCommunicatorGpu, GraphsReplay) {
     for (int i = 0; i < 5; ++i) EXPECT_EQ(call(), tuttiSuccess) << tuttiGetLastError(self.comm);
     CUDA_OK(cudaStreamEndCapture(self.stream, &graph));
     CUDA_OK(cudaGraphInstantiate(&replay, graph, 0));
+    // What may wait for kernels that run comes before any rank's kernel waits for another's.
+    CUDA_OK(cudaGraphUpload(replay, self.stream));
+    CUDA_OK(cudaStreamSynchronize(self.stream));
+    together.arrive_and_wait();
     for (int i = 1; i < 10; ++i) {
       std::vector<std::int32_t> mine(kCount, 100 * i + rank), got(kCount);
       CUDA_OK(cudaMemcpyAsync(self.input, mine.data(), kCount * 4, cudaMemcpyHostToDevice,
@@ -293,6 +306,7 @@ TEST_F(DeviceCommunicatorGpu, GraphsReplay) {
       } else {
         CUDA_OK(cudaGraphLaunch(replay, self.stream));
       }
+      together.arrive_and_wait();  // a copy to pageable memory blocks, perhaps also other launches
       CUDA_OK(
           cudaMemcpyAsync(got.data(), self.input, kCount * 4, cudaMemcpyDeviceToHost, self.stream));
       CUDA_OK(cudaStreamSynchronize(self.stream));
