@@ -75,6 +75,7 @@ Job::~Job() {
 // All but the words of the host, which fault() reads at any time.
 void Job::free_all() {
   for (Member& member : members_) {
+    member.last = nullptr;
     for (Event* const event : {&member.arrived, &member.launched})
       if (*event != nullptr) platform_.release_event(std::exchange(*event, nullptr));
     for (std::byte** const memory : {&member.segment, &member.table_room, &member.plans})
@@ -347,8 +348,8 @@ Status Job::launch(std::span<const Issue> issues, bool captured) {
       TUTTI_TRY(platform_.wait(device, stream, member.arrived));
     }
     // A graph cannot wait for what is outside of it; its user orders the replays.
-    if (!captured && member.ever_launched && member.last_stream != stream)
-      TUTTI_TRY(platform_.wait(device, stream, member.launched));
+    if (!captured && member.last != nullptr && member.last_stream != issue.stream)
+      TUTTI_TRY(platform_.wait(device, stream, member.last));
   }
   TUTTI_TRY(platform_.launch({.device = device,
                               .stream = stream,
@@ -356,15 +357,17 @@ Status Job::launch(std::span<const Issue> issues, bool captured) {
                               .op = issues.front().op,
                               .blocks_each = issues.front().blocks,
                               .tasks = tasks}));
+  const Member& first = members_[at(issues.front().rank)];
+  const Event over = captured ? first.arrived : first.launched;
+  if (!captured ||
+      std::ranges::any_of(issues, [&](const Issue& issue) { return issue.stream != stream; }))
+    TUTTI_TRY(platform_.record(over, device, stream));
   for (const Issue& issue : issues) {
     Member& member = members_[at(issue.rank)];
-    if (captured && issue.stream == stream) continue;
-    TUTTI_TRY(platform_.record(captured ? member.arrived : member.launched, device, stream));
-    if (issue.stream != stream)
-      TUTTI_TRY(platform_.wait(device, issue.stream, captured ? member.arrived : member.launched));
+    if (issue.stream != stream) TUTTI_TRY(platform_.wait(device, issue.stream, over));
     if (captured) continue;
-    member.ever_launched = true;
-    member.last_stream = stream;
+    member.last = over;
+    member.last_stream = issue.stream;
   }
   return {};
 }
@@ -381,7 +384,7 @@ void Job::abort() {
 
 void Job::drain(Rank rank) {
   const Member& member = members_[at(rank)];
-  if (member.ever_launched) static_cast<void>(platform_.synchronize(member.launched));
+  if (member.last != nullptr) static_cast<void>(platform_.synchronize(member.last));
 }
 
 }  // namespace tutti::device

@@ -122,8 +122,8 @@ class Job {
     std::uint64_t plan_bytes = 0;        // taken of these
     std::vector<std::byte*> more_plans;  // once they are full
     Event arrived = nullptr, launched = nullptr;
-    bool ever_launched = false;
-    Stream last_stream = nullptr;
+    Event last = nullptr;          // after the last launch; one of the device's ranks'
+    Stream last_stream = nullptr;  // of this rank's last call
   };
   // Calls of the ranks of one device that have come so far.
   struct Batch {
