@@ -65,13 +65,13 @@ Candidate make_candidate(const Forced& forced, const Shape& shape, std::uint64_t
 Result<const Choice::Counted*> Choice::count(const Algorithm& algorithm) {
   for (const auto& counted : counted_)
     if (counted->algorithm == &algorithm) return counted.get();
-  TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(algorithm, {.ranks = ranks_}));
+  TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(algorithm, {.ranks = limits_.ranks}));
   counted_.push_back(std::make_unique<Counted>(Counted{&algorithm, count_schedule(schedule)}));
   return counted_.back().get();
 }
 
 Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
-  const Problem problem{.ranks = ranks_};
+  const Problem problem{.ranks = limits_.ranks};
   const std::span<const Algorithm* const> tried =
       forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
   std::optional<Candidate> best;
@@ -82,21 +82,21 @@ Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
     const ScheduleCounts& counts = counted->counts;
     for (const Shape& shape : kShapes) {
       if (shape.direct != reads_peers(counts)) continue;
-      if (shape.messages == Messages::kLl128 && !whole_lines_) continue;
+      if (shape.messages == Messages::kLl128 && !limits_.whole_lines) continue;
       // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
       // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
-      if (shape.direct && forced.algorithm == nullptr && !one_device_) continue;
+      if (shape.direct && forced.algorithm == nullptr && !limits_.one_device) continue;
       if (forced.protocol && *forced.protocol != protocol_of(shape)) continue;
-      Candidate candidate = make_candidate(forced, shape, arena_bytes_);
+      Candidate candidate = make_candidate(forced, shape, limits_.arena_bytes);
       candidate.algorithm = algorithm;
       const std::uint64_t replicas = candidate.options.replicas;
       const Result<std::uint64_t> capacity =
           message_capacity(*algorithm, problem, candidate.options);
-      const bool too_many = forced.replicas == 0 && replicas > blocks_each_;
+      const bool too_many = forced.replicas == 0 && replicas > limits_.blocks_each;
       if (too_many || !capacity) {
         if (why.empty())
           why = capacity ? fmt::format("{} replicas, and {} blocks of a device for each rank",
-                                       replicas, blocks_each_)
+                                       replicas, limits_.blocks_each)
                          : capacity.error().message;
         continue;
       }
@@ -113,7 +113,7 @@ Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
                      {.bytes = (bytes + replicas - 1) / replicas,
                       .slices = static_cast<std::uint32_t>((slices + replicas - 1) / replicas),
                       .replicas = 1,
-                      .cores = ranks_})
+                      .cores = limits_.ranks})
               .time_ns;
       if (!best || candidate.time_ns < best->time_ns) best = std::move(candidate);
     }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/price.hpp"
-#include "runtime/device/job.hpp"
+#include "runtime/device/task.hpp"
 #include "runtime/forced.hpp"
 #include "runtime/plan.hpp"
 
@@ -24,12 +24,14 @@ struct Candidate {
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
  public:
-  explicit Choice(const Job& job)
-      : ranks_(job.ranks()),
-        blocks_each_(job.blocks_each()),
-        arena_bytes_(job.arena_bytes()),
-        whole_lines_(job.whole_lines()),
-        one_device_(job.one_device()) {}
+  struct Limits {
+    std::int32_t ranks = 1;
+    std::uint32_t blocks_each = 1;  // that a rank may have resident
+    std::uint64_t arena_bytes = 0;
+    bool whole_lines = true;  // LL128 may run
+    bool one_device = true;   // of all ranks
+  };
+  explicit Choice(const Limits& limits) : limits_(limits) {}
 
   // The cheapest way to reduce `bytes` that `forced` leaves; the first of equals, so the same on
   // all ranks. kNotSupported where there is none, with a reason.
@@ -42,11 +44,7 @@ class Choice {
   };
   [[nodiscard]] Result<const Counted*> count(const Algorithm& algorithm);
 
-  std::int32_t ranks_;
-  std::uint32_t blocks_each_;
-  std::uint64_t arena_bytes_;
-  bool whole_lines_;  // LL128 may run
-  bool one_device_;
+  const Limits limits_;
   std::vector<std::unique_ptr<Counted>> counted_;
 };
 

@@ -46,7 +46,14 @@ std::uint32_t blocks_for(const Plan& plan, Messages messages, std::uint32_t bloc
 }  // namespace
 
 Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns)
-    : job_(std::move(job)), rank_(rank), timeout_ns_(timeout_ns), choice_(*job_) {}
+    : job_(std::move(job)),
+      rank_(rank),
+      timeout_ns_(timeout_ns),
+      choice_({.ranks = job_->ranks(),
+               .blocks_each = job_->blocks_each(),
+               .arena_bytes = job_->arena_bytes(),
+               .whole_lines = job_->whole_lines(),
+               .one_device = job_->one_device()}) {}
 
 Status Executor::place(Bound& bound, const Program& program) {
   const Plan& plan = bound.plan;

@@ -345,7 +345,8 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
 TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
   bool seen = false;
   for (const bool whole : {true, false}) {
-    device::Choice choice(8, 16, kArena, whole);
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
     for (std::uint64_t bytes = 4; bytes <= (1 << 20); bytes *= 2)
       for (const char* const name : {"auto", "auto@flagged", "ring@flagged"}) {
         const auto chosen = choice.choose(forced(name), bytes);
