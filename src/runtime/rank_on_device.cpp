@@ -11,11 +11,11 @@
 namespace tutti {
 
 Result<std::unique_ptr<RankOnDevice>> RankOnDevice::join(device::Platform& platform,
-                                                         const device::SessionKey& key, Rank rank,
-                                                         std::int32_t ranks, int device,
+                                                         const control::SessionId& session,
+                                                         Rank rank, std::int32_t ranks, int device,
                                                          std::int64_t timeout_ns) {
   TUTTI_TRY_ASSIGN(std::shared_ptr<device::Job> job,
-                   device::Job::join(platform, key, rank, ranks, device));
+                   device::Job::join(platform, session, rank, ranks, device));
   return std::unique_ptr<RankOnDevice>(new RankOnDevice(std::move(job), rank, timeout_ns));
 }
 
@@ -56,43 +56,48 @@ std::optional<Error> RankOnDevice::fault() const {
   }
 }
 
+namespace {
+
+using Round = std::map<Communicator*, const HeldCall*>;  // one call of every communicator
+
+// All jobs' calls are enqueued before any is waited for: other threads may take them in another
+// order.
+Status launch_round(const Round& round) {
+  std::map<device::Job*, std::vector<device::Issue>> issues;
+  for (const auto& [communicator, held] : round) {
+    TUTTI_TRY_ASSIGN(const std::optional<device::Issue> issue,
+                     communicator->prepare_on_device(held->call));
+    if (issue) issues[&communicator->on_device()->job()].push_back(*issue);
+  }
+  std::map<device::Job*, device::Job::Ticket> tickets;
+  Status status;
+  for (const auto& [job, some] : issues) {
+    Result<device::Job::Ticket> ticket = job->enqueue(some);
+    if (ticket)
+      tickets.emplace(job, *std::move(ticket));
+    else if (status)
+      status = tl::unexpected(ticket.error());
+  }
+  for (const auto& [communicator, held] : round) {
+    const auto ticket = tickets.find(&communicator->on_device()->job());
+    if (status && ticket != tickets.end())
+      status = ticket->first->await(ticket->second, communicator->on_device()->timeout_ns());
+  }
+  if (!status)
+    for (const auto& [communicator, held] : round) communicator->fail_on_device(status.error());
+  return status;
+}
+
+}  // namespace
+
 Status run_on_devices(std::span<HeldCall> calls) {
   std::vector<const HeldCall*> left;
   for (const HeldCall& call : calls) left.push_back(&call);
   while (!left.empty()) {
-    // One call of every communicator at a time.
-    std::map<device::Job*, std::vector<device::Issue>> issues;
-    std::map<Communicator*, const HeldCall*> round;
-    std::vector<const HeldCall*> later;
-    for (const HeldCall* const held : left) {
-      if (!round.emplace(held->communicator, held).second) {
-        later.push_back(held);
-        continue;
-      }
-      TUTTI_TRY_ASSIGN(std::optional<device::Issue> issue,
-                       held->communicator->prepare_on_device(held->call));
-      if (issue) issues[&held->communicator->on_device()->job()].push_back(*issue);
-    }
-    std::map<device::Job*, device::Job::Ticket> tickets;
-    Status status;
-    for (const auto& [job, some] : issues) {
-      Result<device::Job::Ticket> ticket = job->enqueue(some);
-      if (ticket)
-        tickets.emplace(job, *std::move(ticket));
-      else if (status)
-        status = tl::unexpected(ticket.error());
-    }
-    for (const auto& [communicator, held] : round) {
-      if (!status) break;
-      const auto ticket = tickets.find(&communicator->on_device()->job());
-      if (ticket != tickets.end())
-        status = ticket->first->await(ticket->second, communicator->on_device()->timeout_ns());
-    }
-    if (!status) {
-      for (const auto& [communicator, held] : round) communicator->fail_on_device(status.error());
-      return status;
-    }
-    left = std::move(later);
+    Round round;
+    std::erase_if(
+        left, [&](const HeldCall* held) { return round.emplace(held->communicator, held).second; });
+    TUTTI_TRY(launch_round(round));
   }
   return {};
 }

@@ -18,7 +18,7 @@ class RankOnDevice {
  public:
   // `timeout_ns`: of an operation that waits for a peer. Errors: those of Job::join.
   [[nodiscard]] static Result<std::unique_ptr<RankOnDevice>> join(device::Platform& platform,
-                                                                  const device::SessionKey& key,
+                                                                  const control::SessionId& session,
                                                                   Rank rank, std::int32_t ranks,
                                                                   int device,
                                                                   std::int64_t timeout_ns);

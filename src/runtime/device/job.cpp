@@ -15,7 +15,7 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::map<SessionKey, std::weak_ptr<Job>> jobs;  // guarded by mutex
+  std::map<control::SessionId, std::weak_ptr<Job>> jobs;  // guarded by mutex
 };
 Registry& registry() {
   static auto* const all = new Registry;  // never destroyed: communicators may outlive main
@@ -24,17 +24,18 @@ Registry& registry() {
 
 }  // namespace
 
-Result<std::shared_ptr<Job>> Job::join(Platform& platform, const SessionKey& key, Rank rank,
-                                       std::int32_t ranks, int device, std::uint64_t arena_bytes) {
+Result<std::shared_ptr<Job>> Job::join(Platform& platform, const control::SessionId& session,
+                                       Rank rank, std::int32_t ranks, int device,
+                                       std::uint64_t arena_bytes) {
   // A device that does not run them matters at the first call with its memory only.
   static_cast<void>(platform.load(device));
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.jobs, [](const auto& entry) { return entry.second.expired(); });
-  std::shared_ptr<Job> job = all.jobs[key].lock();
+  std::shared_ptr<Job> job = all.jobs[session].lock();
   if (job == nullptr) {
     job = std::make_shared<Job>(platform, ranks, arena_bytes);
-    all.jobs[key] = job;
+    all.jobs[session] = job;
   }
   const std::lock_guard own(job->mutex_);
   Member& member = job->members_[at(rank)];
@@ -213,7 +214,7 @@ Result<Connection> Job::open(const ConnectionSpec& spec, Messages messages, bool
 // ---- launches ---------------------------------------------------------------------------------
 
 Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
-  std::vector<Issue> captured;
+  Captured captured;
   Ticket ticket;
   std::unique_lock lock(mutex_);
   if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
@@ -221,7 +222,7 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
     const int device = device_of(issue.rank);
     TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
     if (capture != 0) {
-      captured.push_back(issue);
+      captured[{device, capture}].push_back(issue);
       continue;
     }
     ticket.emplace(device, batches_[device].number);
@@ -241,13 +242,7 @@ Status Job::await(const Ticket& ticket, std::int64_t timeout_ns) {
 }
 
 // Those of one device and one graph are one launch.
-Status Job::enqueue_captured(std::span<const Issue> issues) {
-  std::map<std::pair<int, std::uint64_t>, std::vector<Issue>> launches;
-  for (const Issue& issue : issues) {
-    const int device = device_of(issue.rank);
-    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
-    launches[{device, capture}].push_back(issue);
-  }
+Status Job::enqueue_captured(const Captured& launches) {
   for (const auto& [key, together] : launches) {
     const std::size_t all = ranks_on(key.first);
     if (together.size() < all && all > kHardwareQueues)

@@ -19,14 +19,12 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "runtime/control/session_key.hpp"
 #include "runtime/device/budget.hpp"
 #include "runtime/device/interpreter.hpp"
 #include "runtime/device/platform.hpp"
 
 namespace tutti::device {
-
-// Equal for the ranks of one communicator.
-using SessionKey = std::array<std::byte, 16>;
 
 // Memory that a rank offers its peers on its device, by default.
 inline constexpr std::uint64_t kArenaBytes = std::uint64_t{32} << 20;
@@ -54,7 +52,8 @@ struct Issue {
 class Job {
  public:
   // Makes `rank` known in this process, with its device. Errors: kInvalidUsage where it is already.
-  [[nodiscard]] static Result<std::shared_ptr<Job>> join(Platform& platform, const SessionKey& key,
+  [[nodiscard]] static Result<std::shared_ptr<Job>> join(Platform& platform,
+                                                         const control::SessionId& session,
                                                          Rank rank, std::int32_t ranks, int device,
                                                          std::uint64_t arena_bytes = kArenaBytes);
   Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes);
@@ -137,7 +136,9 @@ class Job {
   void free_all();
   [[nodiscard]] Status fill_tables();
   [[nodiscard]] std::size_t ranks_on(int device) const;
-  [[nodiscard]] Status enqueue_captured(std::span<const Issue> issues);
+  // By device and graph.
+  using Captured = std::map<std::pair<int, std::uint64_t>, std::vector<Issue>>;
+  [[nodiscard]] Status enqueue_captured(const Captured& launches);
   [[nodiscard]] Status add(const Issue& issue, std::unique_lock<std::mutex>& lock);
   // For a change, a second at most.
   void wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline);

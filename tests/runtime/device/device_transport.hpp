@@ -13,7 +13,7 @@ namespace tutti::test {
 
 class DeviceTransport final : public Transport {
  public:
-  DeviceTransport(const device::SessionKey& session, Rank rank, Rank ranks,
+  DeviceTransport(const control::SessionId& session, Rank rank, Rank ranks,
                   std::uint64_t arena_bytes)
       : session_(session), rank_(rank), ranks_(ranks), arena_bytes_(arena_bytes) {}
 
@@ -75,7 +75,7 @@ class DeviceTransport final : public Transport {
     return job_->open(spec, slots ? device::Messages::kSlots : device::Messages::kCells, sender);
   }
 
-  const device::SessionKey session_;
+  const control::SessionId session_;
   const Rank rank_, ranks_;
   const std::uint64_t arena_bytes_;
   std::shared_ptr<device::Job> job_;

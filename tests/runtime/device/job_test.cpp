@@ -36,7 +36,7 @@ class Ranks {
  public:
   explicit Ranks(EmulatedPlatform& platform, std::int32_t count, int devices = 1,
                  std::uint64_t timeout_ns = 0) {
-    device::SessionKey key{};
+    control::SessionId key{};
     key[0] = static_cast<std::byte>(++jobs_made);
     for (Rank rank = 0; rank < count; ++rank) {
       auto job = Job::join(platform, key, rank, count, rank % devices, kArena);
@@ -331,7 +331,7 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
     blocks.push_back(all.back()->job().blocks_each());
   }
   EXPECT_THAT(blocks, testing::ElementsAre(2, 1, 1));  // 4, 2 and 2 of 9
-  device::SessionKey key{};
+  control::SessionId key{};
   key[1] = std::byte{1};
   const auto refused = Job::join(platform, key, 0, 2, 0, kArena);
   ASSERT_TRUE(Job::join(platform, key, 1, 2, 0, kArena));
@@ -360,7 +360,7 @@ TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
 
 TEST(DeviceJob, RanksOfOtherProcessesAreRefused) {
   EmulatedPlatform platform({});
-  device::SessionKey key{};
+  control::SessionId key{};
   key[2] = std::byte{1};
   const auto job = Job::join(platform, key, 1, 2, 0, kArena);
   const Status status = (*job)->prepare();
