@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <iterator>
+#include <ostream>
 #include <tutti/tutti.hpp>
 
 namespace tutti::test {
@@ -22,7 +23,7 @@ inline constexpr unsigned kOneCellIn = 6;
 inline constexpr int kMostRuns = 30;
 inline constexpr bool kMustHit = true;
 inline constexpr int kTimeoutMs = 2000;
-inline constexpr std::size_t kCellsAtOnce = 6;
+inline constexpr std::size_t kCellsAtOnce = 4;
 inline constexpr unsigned kOneCellIn = 1;
 #endif
 
@@ -71,41 +72,42 @@ static_assert(std::size(kPhaseNames) == static_cast<std::size_t>(Phase::kNone));
 enum class Backing { kMemfd, kFile, kFlight };
 
 struct Row {
-  const char* name;
+  const char* name;  // as tests are named
   Fault fault;
   int victim = 1;
   Backing backing = Backing::kMemfd;
 };
+inline void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 inline constexpr Row kRows[] = {
-    {"SIGKILL", Fault::kKill},
-    {"  of rank 0", Fault::kKill, 0},
-    {"  no memfd", Fault::kKill, 1, Backing::kFile},
-    {"  flight file", Fault::kKill, 1, Backing::kFlight},
-    {"SIGSTOP", Fault::kStop},
-    {"  of rank 0", Fault::kStop, 0},
-    {"early exit", Fault::kExit},
-    {"  of rank 0", Fault::kExit, 0},
+    {"kill", Fault::kKill},
+    {"kill_rank_0", Fault::kKill, 0},
+    {"kill_no_memfd", Fault::kKill, 1, Backing::kFile},
+    {"kill_flight_file", Fault::kKill, 1, Backing::kFlight},
+    {"stop", Fault::kStop},
+    {"stop_rank_0", Fault::kStop, 0},
+    {"exit", Fault::kExit},
+    {"exit_rank_0", Fault::kExit, 0},
     {"exception", Fault::kThrow},
-    {"  of rank 0", Fault::kThrow, 0},
-    {"  flight file", Fault::kThrow, 1, Backing::kFlight},
+    {"exception_rank_0", Fault::kThrow, 0},
+    {"exception_flight_file", Fault::kThrow, 1, Backing::kFlight},
 #if !defined(__SANITIZE_ADDRESS__)
     // The check of virtual tables needs a descriptor itself.
-    {"no descriptor", Fault::kDescriptors},
-    {"  of rank 0", Fault::kDescriptors, 0},
-    {"  no memfd", Fault::kDescriptors, 1, Backing::kFile},
+    {"no_descriptor", Fault::kDescriptors},
+    {"no_descriptor_rank_0", Fault::kDescriptors, 0},
+    {"no_descriptor_no_memfd", Fault::kDescriptors, 1, Backing::kFile},
 #endif
-    {"no space", Fault::kSpace},
-    {"  of rank 0", Fault::kSpace, 0},
-    {"  no memfd", Fault::kSpace, 1, Backing::kFile},
-    {"  flight file", Fault::kSpace, 0, Backing::kFlight},
+    {"no_space", Fault::kSpace},
+    {"no_space_rank_0", Fault::kSpace, 0},
+    {"no_space_no_memfd", Fault::kSpace, 1, Backing::kFile},
+    {"no_space_flight_file", Fault::kSpace, 0, Backing::kFlight},
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     // A sanitizer's own allocator ends the process.
-    {"no memory", Fault::kMemory},
-    {"  of rank 0", Fault::kMemory, 0},
+    {"no_memory", Fault::kMemory},
+    {"no_memory_rank_0", Fault::kMemory, 0},
 #endif
-    {"wrong count", Fault::kCount},
-    {"wrong type", Fault::kType},
-    {"wrong op", Fault::kOp},
+    {"wrong_count", Fault::kCount},
+    {"wrong_type", Fault::kType},
+    {"wrong_op", Fault::kOp},
     {"missing", Fault::kMissing},
     {"doubled", Fault::kDoubled},
 };

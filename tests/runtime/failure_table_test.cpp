@@ -1,11 +1,12 @@
-// The failure table: what can go wrong with one rank, times when. One of 3 processes, rank 1 or 0,
-// meets the fault; three questions are asked of the other two. Did every call return in time? Does
-// the error have the right code, now and later, and name the victim, with pid, host and call? Is
-// anything left behind: descriptors, threads, children, mappings, files? The first and the last are
-// asked of the victim too where it lives on. Faults that hit inside a call come at random points
-// and are repeated until one did. The table is printed; every cell must be green. One that is red
-// once in three is called unsteady, with what was wrong; with FAILURE_TABLE_STRICT it is red too.
-// FAILURE_TABLE_SEED sets the seed.
+// The failure table: what can go wrong with one rank (a row, a test), times when (a cell). One of 3
+// processes, rank 1 or 0, meets the fault; three questions are asked of the other two. Did every
+// call return in time? Does the error have the right code, now and later, and name the victim, with
+// pid, host and call? Is anything left behind: descriptors, threads, children, mappings, files? The
+// first and the last are asked of the victim too where it lives on. Faults that hit inside a call
+// come at random points and are repeated until one did. Every cell is printed and must be green.
+// One that is red once in three is called unsteady, with what was wrong; with FAILURE_TABLE_STRICT
+// it is red too. FAILURE_TABLE_SEED sets the seed; with FAILURE_TABLE_EVERY sanitizers take every
+// cell.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -224,6 +225,7 @@ class RunningCell {
     if (first.empty()) return;
     for (int again = 0; again < (strict() ? 0 : 2); ++again) {
       *outcome_ = {};
+      seed += kMostRuns;
       if (const std::string wrong = run_cell(cell_, seed, *outcome_); !wrong.empty())
         return keep(wrong + " | before: " + first, outcome_->wrong);
     }
@@ -237,83 +239,52 @@ class RunningCell {
   pid_t pid_;
 };
 
-// One row, printed; what is wrong with it.
-std::string run_row(const Row& row, unsigned& seed, int& cells) {
-  std::string wrong, inside;
-  std::deque<RunningCell> running;
-  const auto finish_first = [&] {
-    const Outcome& outcome = running.front().await();
-    const char* const phase = kPhaseNames[static_cast<std::size_t>(running.front().cell().phase)];
-    const bool green = outcome.wrong[0] == '\0', steady = outcome.unsteady[0] == '\0';
-    std::printf(
-        " %14s",
-        green ? fmt::format("{} {:.0f} ms", steady ? "ok" : "unsteady", outcome.took_ms).c_str()
-              : "RED");
-    if (!green) wrong += fmt::format("RED {} {}: {}\n", row.name, phase, outcome.wrong);
-    if (!steady) inside += fmt::format(" unsteady {}: {};", phase, outcome.unsteady);
-    if (running.front().cell().inside())
-      inside += fmt::format(" {} ({} of {}) {} errors;", phase, outcome.hits, outcome.runs,
-                            outcome.errors);
-    running.pop_front();
-  };
-  std::printf("%-14s", row.name);
-  for (int phase = 0; phase < static_cast<int>(Phase::kNone); ++phase) {
-    const Cell cell{row, static_cast<Phase>(phase)};
-    const bool none = expected(cell, true) == Expected::kNone;
-    if (none || seed / kMostRuns % kOneCellIn != 0) {
-      while (!running.empty()) finish_first();
-      std::printf(" %14s", none ? "-" : ".");
-      seed += none ? 0 : kMostRuns;
-      continue;
-    }
-    ++cells;
-    running.emplace_back(cell, seed);
-    seed += kMostRuns;
-    if (running.size() == kCellsAtOnce) finish_first();
-  }
-  while (!running.empty()) finish_first();
-  std::printf("\n");
-  if (!inside.empty()) std::printf("%-14s%s\n", "", inside.c_str());
+// One line of a cell; what is wrong with it.
+std::string report(const Cell& cell, const Outcome& outcome) {
+  const char* const phase = kPhaseNames[static_cast<std::size_t>(cell.phase)];
+  const std::string_view wrong = outcome.wrong, unsteady = outcome.unsteady;
+  std::string line = fmt::format("{:<14} {:>5.0f} ms", phase, outcome.took_ms);
+  if (cell.inside())
+    line += fmt::format("  hit in {} of {}, {} errors", outcome.hits, outcome.runs, outcome.errors);
+  if (!unsteady.empty()) line += fmt::format("  unsteady: {}", unsteady);
+  if (!wrong.empty()) line += "  RED";
+  std::printf("%s\n", line.c_str());
   std::fflush(stdout);
-  return wrong;
+  return wrong.empty() ? "" : fmt::format("{} {}: {}\n", cell.row.name, phase, wrong);
 }
 
-// What is red, told once more as the very last, after what GoogleTest itself says: a log that is
-// cut keeps its end.
-class LastWords : public ::testing::EmptyTestEventListener {
- public:
-  static std::string& red() {
-    static std::string text;
-    return text;
-  }
-  void OnTestProgramEnd(const ::testing::UnitTest& /*unused*/) override {
-    std::printf("%s", red().c_str());
-    std::fflush(stdout);
-  }
-};
-const auto* const kLastWords = [] {
-  auto* const listener = new LastWords;
-  ::testing::UnitTest::GetInstance()->listeners().Append(listener);
-  return listener;
-}();
+class FailureTable : public ::testing::TestWithParam<Row> {};
 
-TEST(FailureTable, EveryCellIsGreen) {
+TEST_P(FailureTable, EveryCellIsGreen) {
   ::setenv("TUTTI_DEBUG", "off", 1);  // of what the machine refuses here
   const char* const wanted = std::getenv("FAILURE_TABLE_SEED");
   unsigned seed = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10))
                                     : std::random_device{}();
-  std::printf("seed %u\n%-14s", seed, "");
-  for (const char* phase : kPhaseNames) std::printf(" %14s", phase);
-  std::printf("\n");
-  int cells = 0;
-  std::string& red = LastWords::red();  // a failure told earlier would be the later children's too
-  for (const Row& row : kRows) red += run_row(row, seed, cells);
   std::printf(
-      "%d cells; ms: the longest call of a survivor; timeouts are %d ms; below a row: (runs whose "
-      "fault hit inside the call of all runs) and errors of survivors\n",
-      cells, kTimeoutMs);
+      "seed %u, timeouts of %d ms; the longest call of a survivor, runs whose fault hit inside the "
+      "call, errors of survivors\n",
+      seed, kTimeoutMs);
+  const bool every = std::getenv("FAILURE_TABLE_EVERY") != nullptr;
+  std::string red;  // a failure told earlier would be the later children's too
+  std::deque<RunningCell> running;
+  const auto finish_first = [&] {
+    red += report(running.front().cell(), running.front().await());
+    running.pop_front();
+  };
+  for (int phase = 0; phase < static_cast<int>(Phase::kNone); ++phase) {
+    const Cell cell{GetParam(), static_cast<Phase>(phase)};
+    if (expected(cell, true) == Expected::kNone) continue;
+    seed += kMostRuns;
+    if (!every && seed / kMostRuns % kOneCellIn != 0) continue;
+    running.emplace_back(cell, seed);
+    if (running.size() == kCellsAtOnce) finish_first();
+  }
+  while (!running.empty()) finish_first();
   EXPECT_TRUE(red.empty()) << red;
 }
+
+INSTANTIATE_TEST_SUITE_P(Rows, FailureTable, ::testing::ValuesIn(kRows),
+                         [](const auto& row) { return row.param.name; });
 
 }  // namespace
 }  // namespace tutti::test
