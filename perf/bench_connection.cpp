@@ -72,7 +72,7 @@ struct Rig {
   [[nodiscard]] Connection open(Rank destination, std::size_t end, Protocol protocol,
                                 std::uint64_t bytes, std::uint32_t slots) {
     const shm::Segment& segment = *segments[destination];
-    shm::PairArea& pair = segment.pair(1 - destination);
+    PairArea& pair = segment.pair(1 - destination);
     Connection c;
     c.protocol = protocol;
     c.slots = slots;

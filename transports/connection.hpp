@@ -68,12 +68,20 @@ struct ConnectionWords {
 };
 static_assert(sizeof(ConnectionWords) == 128);
 
+// A committed message, for the transport that pumps it: where its slot lies and how many bytes of
+// it count, headers included.
+struct Post {
+  const std::byte* first = nullptr;
+  std::uint64_t bytes = 0;
+};
+
 // What an end remembers of a (peer, index, direction) across plans. Owned by the transport, one
 // object per end, address stable until close().
 struct alignas(64) ConnectionState {
   std::uint64_t next = 0;  // messages sent (or consumed) so far, absolute
   std::uint64_t seen = 0;  // cached counter of the other end
   bool corrupt = false;    // the other end wrote a counter that cannot be; sticky
+  Post* posts = nullptr;   // of message k at k mod kMaxSlots; null where the connection is shared
 };
 
 // One end of a connection as one plan sees it.

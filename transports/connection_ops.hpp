@@ -158,6 +158,34 @@ template <ConnectionLike C>
   return payload_of(c, c.slot);
 }
 
+namespace connection_detail {
+
+// What of a message's slot holds anything: whole cells but for the last, or header and payload.
+template <ConnectionLike C>
+[[nodiscard]] std::uint64_t slot_bytes_used(const C& c, std::uint64_t bytes) {
+  return bytes + (c.protocol == Protocol::kFlagged ? cells_for(bytes) * kCellHeaderBytes
+                                                   : kSlotHeaderBytes);
+}
+
+// Tells a pump of the message that commit() has just written. At most kMaxSlots are without credit,
+// so no post is overwritten before it was pumped.
+template <ConnectionLike C>
+TUTTI_HD void post(const C& c, std::uint64_t bytes) {
+#if !TUTTI_ON_DEVICE
+  if constexpr (requires { c.state->posts; }) {
+    if (c.state->posts == nullptr) [[likely]]
+      return;
+    const std::byte* const first =
+        c.protocol == Protocol::kFlagged
+            ? reinterpret_cast<const std::byte*>(c.cells + std::size_t{c.slot} * c.cells_per_slot)
+            : reinterpret_cast<const std::byte*>(&slot_header(c, c.slot));
+    c.state->posts[c.state->next % kMaxSlots] = {first, slot_bytes_used(c, bytes)};
+  }
+#endif
+}
+
+}  // namespace connection_detail
+
 // Sender: makes message state->next of `bytes` payload bytes visible. `bytes` is the plan's number
 // (<= capacity_bytes); `signature` lets the receiver prove that both run the same operation.
 template <ConnectionLike C>
@@ -179,6 +207,7 @@ TUTTI_HD void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
     // Release pairs with the acquire in reload_produced: header and payload come before it.
     c.words->produced.store(c.state->next + 1, std::memory_order_release);
   }
+  connection_detail::post(c, bytes);
   connection_detail::advance(c);
 }
 

@@ -34,6 +34,7 @@ enum class RequestKind : std::uint16_t {
   kWindow = 3,
   kShrink = 4,
   kTopology = 5,
+  kTcp = 6,
   kFirstUser = 64,
 };
 

@@ -64,6 +64,14 @@ class Transport {
   // Moves pending bytes; a no-op where connections are shared. User or progress thread, never
   // blocks.
   [[nodiscard]] virtual Status progress() { return {}; }
+  // Does what was committed, consumed and published need no more progress() of this rank? After
+  // progress(). User thread, never blocks.
+  [[nodiscard]] virtual bool flushed() const { return true; }
+  // And has it all reached the peers' hosts, so that close() loses none of it? The same.
+  [[nodiscard]] virtual bool acknowledged() const { return true; }
+  // Is the way to and from `peer` still there, if it was made? kRemoteError with culprit and cause.
+  // User thread, never blocks.
+  [[nodiscard]] virtual Status health(Rank /*peer*/) const { return {}; }
   // Bytes of memory this rank's side holds resident-capable: segment plus mappings. Any thread.
   [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;
   // Payload bytes and messages this rank sent so far are counted by the executor per connection.

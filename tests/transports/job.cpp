@@ -128,6 +128,11 @@ void Member::leave_at_once() {
 Deadline Member::patience() { return Deadline::in_ms(kPatienceMs); }
 
 void Member::meet() const {
+  const bool left = transport == nullptr || poll("what was sent to leave", [&] {
+                      const Status status = transport->progress();
+                      return status && transport->flushed();
+                    });
+  EXPECT_TRUE(left);
   const std::array<std::byte, 1> nothing{};
   const auto met = control->allgather(nothing, patience());
   EXPECT_TRUE(met) << "rank " << rank << ": " << met.error().message;

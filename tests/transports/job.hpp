@@ -45,7 +45,7 @@ struct Member {
   ControlPlane* control = nullptr;
   Transport* transport = nullptr;
 
-  // Returns when all ranks have called it.
+  // Returns when all ranks have called it. What this one sent before has left.
   void meet() const;
   // Connects to `peer`, or fails the test.
   void connect(Rank peer) const;

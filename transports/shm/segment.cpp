@@ -130,7 +130,7 @@ Result<OpenedFd> open_backing(Rank rank, Backing backing) {
 }
 
 // The fd is a file of the right kind and size that cannot shrink under us.
-Status check_fd(int fd, const SegmentLayout& layout, Rank rank) {
+Status check_fd(int fd, const InboxLayout& layout, Rank rank) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return refused("cannot examine a peer's segment", errno);
   if (!S_ISREG(info.st_mode) || info.st_nlink != 0) {
@@ -156,7 +156,7 @@ Status check_fd(int fd, const SegmentLayout& layout, Rank rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<Segment>> Segment::map_fd(int fd, const SegmentLayout& layout) {
+Result<std::shared_ptr<Segment>> Segment::map_fd(int fd, const InboxLayout& layout) {
   void* base = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) {
@@ -166,7 +166,7 @@ Result<std::shared_ptr<Segment>> Segment::map_fd(int fd, const SegmentLayout& la
   return std::shared_ptr<Segment>(new Segment(static_cast<std::byte*>(base), layout));
 }
 
-Result<std::shared_ptr<Segment>> Segment::create(const SegmentLayout& layout, Rank rank,
+Result<std::shared_ptr<Segment>> Segment::create(const InboxLayout& layout, Rank rank,
                                                  Backing backing) {
   TUTTI_TRY_ASSIGN(OpenedFd opened, open_backing(rank, backing));
   TUTTI_TRY(size_and_seal(opened.fd.get(), layout.total_bytes(), opened.sealed, rank));
@@ -186,7 +186,7 @@ Result<std::shared_ptr<Segment>> Segment::create(const SegmentLayout& layout, Ra
   return segment;
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(int fd, const SegmentLayout& layout, Rank rank) {
+Result<std::shared_ptr<Segment>> Segment::map(int fd, const InboxLayout& layout, Rank rank) {
   TUTTI_TRY(check_fd(fd, layout, rank));
   TUTTI_TRY_ASSIGN(auto segment, map_fd(fd, layout));
   const SegmentHeader& header = segment->header();

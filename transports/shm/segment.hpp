@@ -1,8 +1,5 @@
-// A segment: the shared memory in which one rank receives. One rank creates it, its peers map it.
-//
-//   page 0          SegmentHeader: identity; `done` on a line of its own
-//   page 1 on       PairArea of source rank 0, 1, ..., ranks - 1
-//   page aligned    the inbox arena, arena_bytes
+// A segment: an inbox (transports/inbox.hpp) in shared memory. One rank creates it, its peers map
+// it. Page 0 holds SegmentHeader: identity; `done` on a line of its own.
 //
 // Invariants:
 // * All offsets follow from (ranks, arena_bytes), which both ends know from the job and never read
@@ -23,12 +20,9 @@
 
 #include "base/fd.hpp"
 #include "base/result.hpp"
-#include "transports/connection.hpp"
+#include "transports/inbox.hpp"
 
 namespace tutti::shm {
-
-inline constexpr std::size_t kPageBytes = 4096;  // of the layout; the machine's may be larger
-inline constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{1} << 40;
 
 struct SegmentHeader {
   std::uint64_t magic;
@@ -37,26 +31,6 @@ struct SegmentHeader {
   std::int32_t ranks;
   std::uint64_t arena_bytes;
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> done;  // owner writes, peers read
-};
-
-// What one source rank writes in this rank's segment (the receiver writes `consumed`).
-struct PairArea {
-  ConnectionWords words[kMaxConnectionsPerPair];
-  Cell cells[kCellsPerPair];
-};
-static_assert(sizeof(PairArea) == 9 * 1024);
-
-// Where things lie in the segment of any rank of the job.
-struct SegmentLayout {
-  std::int32_t ranks = 0;
-  std::uint64_t arena_bytes = 0;
-
-  [[nodiscard]] std::uint64_t arena_offset_bytes() const {
-    const std::uint64_t end =
-        kPageBytes + static_cast<std::uint64_t>(ranks) * sizeof(PairArea) + kPageBytes - 1;
-    return end - end % kPageBytes;
-  }
-  [[nodiscard]] std::uint64_t total_bytes() const { return arena_offset_bytes() + arena_bytes; }
 };
 
 // What backs a segment.
@@ -71,12 +45,12 @@ class Segment {
  public:
   // Creates, sizes, seals, maps and initialises the segment of `rank`, and enters it in this
   // process's registry. Errors: kSystemError with what to do.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> create(const SegmentLayout& layout,
-                                                               Rank rank, Backing backing);
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> create(const InboxLayout& layout, Rank rank,
+                                                               Backing backing);
   // Maps the segment of `rank` from an fd that the rank handed out. The fd may be closed
   // afterwards. Errors: kRemoteError if the fd is no segment of that rank and layout, or could be
   // sealed and is not; kInvalidUsage if the ranks disagree on the layout; kSystemError.
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(int fd, const SegmentLayout& layout,
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> map(int fd, const InboxLayout& layout,
                                                             Rank rank);
   // The segment with this key made by this process, or null.
   [[nodiscard]] static std::shared_ptr<Segment> find(std::uint64_t key);
@@ -88,10 +62,11 @@ class Segment {
   [[nodiscard]] SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   // 0 <= source < layout.ranks: the caller has checked.
   [[nodiscard]] PairArea& pair(Rank source) const {
-    return reinterpret_cast<PairArea*>(base_ + kPageBytes)[source];
+    return *reinterpret_cast<PairArea*>(base_ + InboxLayout::pair_offset_bytes(source));
   }
+  [[nodiscard]] std::byte* base() const { return base_; }
   [[nodiscard]] std::byte* arena() const { return base_ + layout_.arena_offset_bytes(); }
-  [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
+  [[nodiscard]] const InboxLayout& layout() const { return layout_; }
   [[nodiscard]] std::uint64_t mapped_bytes() const { return layout_.total_bytes(); }
 
   // Of a created segment: unique in this process, never 0; what to hand out; whether it is a memfd.
@@ -100,11 +75,11 @@ class Segment {
   [[nodiscard]] bool sealed() const { return sealed_; }
 
  private:
-  Segment(std::byte* base, const SegmentLayout& layout) : base_(base), layout_(layout) {}
-  [[nodiscard]] static Result<std::shared_ptr<Segment>> map_fd(int fd, const SegmentLayout& layout);
+  Segment(std::byte* base, const InboxLayout& layout) : base_(base), layout_(layout) {}
+  [[nodiscard]] static Result<std::shared_ptr<Segment>> map_fd(int fd, const InboxLayout& layout);
 
   std::byte* base_;
-  SegmentLayout layout_;
+  InboxLayout layout_;
   std::uint64_t key_ = 0;
   std::shared_ptr<const UniqueFd> fd_;
   bool sealed_ = false;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -15,7 +14,6 @@ namespace tutti {
 namespace {
 
 using shm::Segment;
-using shm::SegmentLayout;
 
 // Prior costs until calibration, from bench_connection's ping-pong between two cores that share an
 // L3 (AMD EPYC, Zen 5, virtual machine): one way 8 B 43 ns and 1 KiB 102 ns flagged; 8 B 103 to 144
@@ -51,16 +49,15 @@ struct Served {
 
 // What this rank remembers of one peer.
 struct Peer {
-  using States = std::array<ConnectionState, kMaxConnectionsPerPair>;
-  std::shared_ptr<Segment> segment;  // the peer's, once connected
-  std::unique_ptr<States> send;      // on first open
-  std::unique_ptr<States> recv;
+  std::shared_ptr<Segment> segment;        // the peer's, once connected
+  std::unique_ptr<ConnectionStates> send;  // on first open
+  std::unique_ptr<ConnectionStates> recv;
 };
 
-[[nodiscard]] ConnectionState* state_of(std::unique_ptr<Peer::States>& states,
+[[nodiscard]] ConnectionState* state_of(std::unique_ptr<ConnectionStates>& states,
                                         std::uint32_t index) {
-  if (!states) states = std::make_unique<Peer::States>();
-  return &(*states)[index];
+  if (!states) states = std::make_unique<ConnectionStates>();
+  return &states->of[index];
 }
 
 class ShmTransport final : public Transport {
@@ -109,14 +106,12 @@ class ShmTransport final : public Transport {
   void count_mapping(const Segment& segment) {
     mapped_bytes_.fetch_add(segment.mapped_bytes(), std::memory_order_relaxed);
   }
-  [[nodiscard]] static Connection place(const ConnectionSpec& spec, const Segment& segment,
-                                        ConnectionState* state);
 
   ControlChannel& control_;
   const Rank rank_;
   const shm::Backing backing_;
   const Log log_;
-  const SegmentLayout layout_;
+  const InboxLayout layout_;
   std::vector<Peer> peers_;         // user thread
   std::shared_ptr<Segment> own_;    // user thread; null before listen, after close, with one rank
   std::shared_ptr<Served> served_;  // shared with the request handler
@@ -186,24 +181,6 @@ Status ShmTransport::connect(Rank peer, Deadline deadline) {
   return {};
 }
 
-Connection ShmTransport::place(const ConnectionSpec& spec, const Segment& segment,
-                               ConnectionState* state) {
-  shm::PairArea& pair = segment.pair(spec.source);
-  Connection connection;
-  connection.protocol = spec.protocol;
-  connection.slots = spec.slots;
-  connection.words = &pair.words[spec.index];
-  connection.state = state;
-  if (spec.protocol == Protocol::kFlagged) {
-    connection.cells_per_slot = spec.cells_per_slot;
-    connection.cells = pair.cells + spec.first_cell;
-  } else {
-    connection.slot_bytes = spec.slot_bytes;
-    connection.arena = segment.arena() + spec.arena_offset_bytes;
-  }
-  return connection;
-}
-
 Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
   TUTTI_TRY(check_spec(spec, limits()));
   if (spec.source != rank_) {
@@ -215,7 +192,7 @@ Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
     return make_error(Code::kInvalidUsage, fmt::format("rank {} sends to rank {} without connect",
                                                        rank_, spec.destination));
   }
-  return place(spec, *peer.segment, state_of(peer.send, spec.index));
+  return place(spec, peer.segment->base(), layout_, state_of(peer.send, spec.index));
 }
 
 Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
@@ -225,7 +202,7 @@ Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
                       fmt::format("rank {} cannot receive as rank {}", rank_, spec.destination));
   }
   if (!own_) return make_error(Code::kInvalidUsage, "shm: open_recv before listen or after close");
-  return place(spec, *own_, state_of(peer_of(spec.source).recv, spec.index));
+  return place(spec, own_->base(), layout_, state_of(peer_of(spec.source).recv, spec.index));
 }
 
 void ShmTransport::publish_done(std::uint64_t operation) {
@@ -255,14 +232,8 @@ void ShmTransport::close() {
 
 Result<std::unique_ptr<Transport>> make_shm_transport(ControlChannel& control,
                                                       const ShmOptions& options) {
-  if (options.arena_bytes > shm::kMaxArenaBytes) {
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("an arena of {} bytes; the most is {}", options.arena_bytes,
-                                  shm::kMaxArenaBytes));
-  }
   ShmOptions rounded = options;
-  rounded.arena_bytes =
-      (options.arena_bytes + shm::kPageBytes - 1) / shm::kPageBytes * shm::kPageBytes;
+  TUTTI_TRY_ASSIGN(rounded.arena_bytes, round_arena(options.arena_bytes));
   return std::make_unique<ShmTransport>(control, rounded);
 }
 

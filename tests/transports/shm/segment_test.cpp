@@ -18,7 +18,7 @@
 namespace tutti::shm {
 namespace {
 
-constexpr SegmentLayout kLayout{.ranks = 3, .arena_bytes = 64 * 1024};
+constexpr InboxLayout kLayout{.ranks = 3, .arena_bytes = 64 * 1024};
 
 std::set<std::string> files_of(const char* folder) {
   std::set<std::string> names;
@@ -64,9 +64,9 @@ TEST_P(SegmentBacking, PartsDoNotOverlapAndLieWhereTheyShould) {
   ASSERT_TRUE(own) << own.error().message;
   const Segment& segment = **own;
   const auto* base = reinterpret_cast<const std::byte*>(&segment.header());
-  EXPECT_EQ(reinterpret_cast<const std::byte*>(&segment.pair(0)), base + kPageBytes);
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(&segment.pair(0)), base + kInboxPageBytes);
   EXPECT_LE(reinterpret_cast<const std::byte*>(&segment.pair(2) + 1), segment.arena());
-  EXPECT_EQ((segment.arena() - base) % static_cast<std::ptrdiff_t>(kPageBytes), 0);
+  EXPECT_EQ((segment.arena() - base) % static_cast<std::ptrdiff_t>(kInboxPageBytes), 0);
   EXPECT_EQ(segment.arena() + kLayout.arena_bytes, base + kLayout.total_bytes());
 }
 
@@ -89,8 +89,8 @@ TEST_P(SegmentBacking, AnotherLayoutOrRankIsRefused) {
   ASSERT_FALSE(other_rank);
   EXPECT_EQ(other_rank.error().code, Code::kRemoteError);
   // Same total size, other meaning: only the header tells.
-  const SegmentLayout shifted{.ranks = 12, .arena_bytes = kLayout.arena_bytes - 20 * 4096};
-  ASSERT_EQ(SegmentLayout(shifted).total_bytes(), kLayout.total_bytes());
+  const InboxLayout shifted{.ranks = 12, .arena_bytes = kLayout.arena_bytes - 20 * 4096};
+  ASSERT_EQ(InboxLayout(shifted).total_bytes(), kLayout.total_bytes());
   const auto other_ranks = Segment::map(fd, shifted, 1);
   ASSERT_FALSE(other_ranks);
   EXPECT_EQ(other_ranks.error().code, Code::kInvalidUsage);
@@ -132,11 +132,11 @@ TEST(Segment, WhatIsNoSegmentIsRefused) {
 }
 
 TEST(Segment, UntouchedPagesCostNothing) {
-  constexpr SegmentLayout kLarge{.ranks = 64, .arena_bytes = std::uint64_t{256} << 20};
+  constexpr InboxLayout kLarge{.ranks = 64, .arena_bytes = std::uint64_t{256} << 20};
   auto own = Segment::create(kLarge, 0, Backing::kAuto);
   ASSERT_TRUE(own) << own.error().message;
   if (!(*own)->sealed()) GTEST_SKIP() << "memfd is refused here; the fallback reserves its pages";
-  (*own)->arena()[5 * kPageBytes] = std::byte{1};
+  (*own)->arena()[5 * kInboxPageBytes] = std::byte{1};
   struct stat info {};
   ASSERT_EQ(::fstat((*own)->fd()->get(), &info), 0);
   EXPECT_LE(info.st_blocks * 512, 4 * ::sysconf(_SC_PAGESIZE));
@@ -172,7 +172,7 @@ TEST(Segment, WithoutDescriptorsTheErrorSaysWhatToDo) {
 }
 
 TEST(Segment, WithoutAddressSpaceTheErrorSaysWhatToDo) {
-  constexpr SegmentLayout kHuge{.ranks = 2, .arena_bytes = kMaxArenaBytes * 512};
+  constexpr InboxLayout kHuge{.ranks = 2, .arena_bytes = kMaxArenaBytes * 512};
   const auto own = Segment::create(kHuge, 0, Backing::kAuto);
   ASSERT_FALSE(own);
   EXPECT_EQ(own.error().code, Code::kSystemError);

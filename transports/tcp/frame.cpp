@@ -1,0 +1,28 @@
+#include "transports/tcp/frame.hpp"
+
+namespace tutti::tcp {
+
+bool is_legal(const Frame& frame, const InboxLayout& layout) {
+  if (frame.index >= kMaxConnectionsPerPair || frame.zero != 0) return false;
+  switch (frame.kind) {
+    case FrameKind::kSlot:
+      return frame.bytes >= kSlotHeaderBytes && frame.offset % kSlotHeaderBytes == 0 &&
+             frame.offset <= layout.arena_bytes &&
+             frame.bytes <= layout.arena_bytes - frame.offset && frame.number > 0;
+    case FrameKind::kCells:
+      return frame.bytes >= kCellHeaderBytes && frame.offset % kCellBytes == 0 &&
+             frame.offset <= kMostCellBytes && frame.bytes <= kMostCellBytes - frame.offset;
+    case FrameKind::kCredit:
+    case FrameKind::kDone:
+      return frame.bytes == 0 && frame.offset == 0;
+  }
+  return false;
+}
+
+bool equal(const Token& a, const Token& b) {
+  std::byte difference{0};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,168 @@
+#include "transports/tcp/stream.hpp"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace tutti::tcp {
+namespace {
+
+constexpr std::size_t kMostPieces = 128;  // of one system call; UIO_MAXIOV is 1024
+constexpr int kMostReads = 32;            // before others have their turn
+
+std::string text_of(int error_number) { return std::generic_category().message(error_number); }
+
+}  // namespace
+
+void Stream::fail(std::string cause) {
+  if (down()) return;
+  cause_ = std::move(cause);
+  socket_.reset();
+  queue_.clear();
+  head_ = 0;
+}
+
+void Stream::queue(const Frame& frame, const std::byte* payload) {
+  if (!down()) queue_.push_back({frame, payload});
+}
+
+void Stream::flush() {
+  while (pending()) {
+    pieces_.clear();
+    if (!opening_.empty()) pieces_.push_back({opening_.data(), opening_.size()});
+    std::size_t skip = head_sent_bytes_;
+    for (std::size_t i = head_; i < queue_.size() && pieces_.size() + 2 <= kMostPieces; ++i) {
+      Entry& entry = queue_[i];
+      auto* const header = reinterpret_cast<std::byte*>(&entry.frame);
+      if (skip < sizeof(Frame)) pieces_.push_back({header + skip, sizeof(Frame) - skip});
+      const std::size_t of_payload = skip - std::min(skip, sizeof(Frame));
+      if (entry.frame.bytes > 0)
+        pieces_.push_back(
+            {const_cast<std::byte*>(entry.payload) + of_payload, entry.frame.bytes - of_payload});
+      skip = 0;
+    }
+    msghdr message{};
+    message.msg_iov = pieces_.data();
+    message.msg_iovlen = pieces_.size();
+    const ssize_t taken = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (taken < 0 && errno == EINTR) continue;
+    if (taken < 0) {
+      if (errno != EAGAIN) fail(text_of(errno));
+      return;
+    }
+    sent(static_cast<std::size_t>(taken));
+  }
+}
+
+void Stream::sent(std::size_t bytes) {
+  const std::size_t of_opening = std::min(bytes, opening_.size());
+  opening_.erase(opening_.begin(), opening_.begin() + static_cast<std::ptrdiff_t>(of_opening));
+  head_sent_bytes_ += bytes - of_opening;
+  while (head_ < queue_.size()) {
+    const std::size_t whole = sizeof(Frame) + queue_[head_].frame.bytes;
+    if (head_sent_bytes_ < whole) return;
+    head_sent_bytes_ -= whole;
+    ++head_;
+  }
+  queue_.clear();
+  head_ = 0;
+}
+
+bool Stream::acknowledged() const {
+  if (down()) return true;
+  int unacknowledged = 0;
+  return ::ioctl(fd(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+std::size_t Stream::read() {
+  if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
+  iovec pieces[2];
+  std::size_t count = 0;
+  if (landing_left_bytes_ > 0) pieces[count++] = {landing_, landing_left_bytes_};
+  pieces[count++] = {buffer_.get() + have_bytes_, kBufferBytes - have_bytes_};
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) {
+    if (errno != EAGAIN) fail(text_of(errno));
+    return 0;
+  }
+  if (got == 0) fail("it has closed the connection");
+  const std::size_t bytes = static_cast<std::size_t>(got);
+  const std::size_t landed = std::min(bytes, landing_left_bytes_);
+  landing_ += landed;
+  landing_left_bytes_ -= landed;
+  have_bytes_ += bytes - landed;
+  return bytes;
+}
+
+bool Stream::receive(Sink& sink) {
+  for (int reads = 0; reads < kMostReads && !down(); ++reads) {
+    const bool landing = landing_left_bytes_ > 0;
+    if (read() == 0) return false;
+    if (landing && landing_left_bytes_ == 0 && !sink.landed(landing_frame_)) fail_dishonest();
+    if (landing_left_bytes_ == 0) parse(sink);
+  }
+  return !down();
+}
+
+void Stream::parse(Sink& sink) {
+  std::size_t at = 0;
+  while (!down() && landing_left_bytes_ == 0 && parse_one(sink, at)) {
+  }
+  if (down()) return;
+  have_bytes_ -= at;
+  std::memmove(buffer_.get(), buffer_.get() + at, have_bytes_);
+}
+
+// The next thing in the buffer at `at`; false: not all of it is there.
+bool Stream::parse_one(Sink& sink, std::size_t& at) {
+  const std::byte* const here = buffer_.get() + at;
+  const std::size_t have = have_bytes_ - at;
+  if (opening_bytes_ > 0) {
+    if (have < opening_bytes_) return false;
+    if (!sink.opening({here, opening_bytes_})) fail_dishonest();
+    at += std::exchange(opening_bytes_, 0);
+    return true;
+  }
+  Frame frame;
+  if (have < sizeof frame) return false;
+  std::memcpy(&frame, here, sizeof frame);
+  const std::byte* const bytes = here + sizeof frame;
+  if (frame.kind == FrameKind::kSlot) {
+    landing_ = sink.landing(frame);
+    if (landing_ == nullptr) {
+      fail_dishonest();
+      return false;
+    }
+    const std::size_t now = std::min<std::size_t>(frame.bytes, have - sizeof frame);
+    std::memcpy(landing_, bytes, now);
+    at += sizeof frame + now;
+    landing_ += now;
+    landing_left_bytes_ = frame.bytes - now;
+    landing_frame_ = frame;
+    if (landing_left_bytes_ == 0 && !sink.landed(frame)) fail_dishonest();
+    return true;
+  }
+  if (frame.bytes > kMostCellBytes) {
+    fail_dishonest();
+    return false;
+  }
+  if (have - sizeof frame < frame.bytes) return false;
+  if (!sink.take(frame, bytes)) fail_dishonest();
+  at += sizeof frame + frame.bytes;
+  return true;
+}
+
+void Stream::fail_dishonest() { fail("it sent what no rank of this job sends"); }
+
+}  // namespace tutti::tcp

@@ -1,0 +1,92 @@
+// One TCP connection: frames out of and into memory that others own.
+//
+// Payload goes from the mirror's slot to the kernel and from the kernel to the inbox's slot without
+// a copy between; what is small travels through a buffer, many frames in one system call. Never
+// blocks. A connection that fails is down for good and says why; what it still held is lost.
+// One thread at a time.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "transports/tcp/frame.hpp"
+
+namespace tutti::tcp {
+
+// What a stream brings. The frames have not been checked; false or null: they are no honest peer's.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  // The bytes that stand before the first frame, all of them.
+  [[nodiscard]] virtual bool opening(std::span<const std::byte> bytes) = 0;
+  // Of kSlot: where the frame's bytes go; then landed(), once they are all there.
+  [[nodiscard]] virtual std::byte* landing(const Frame& frame) = 0;
+  [[nodiscard]] virtual bool landed(const Frame& frame) = 0;
+  // Of the other kinds, with the bytes that follow.
+  [[nodiscard]] virtual bool take(const Frame& frame, const std::byte* bytes) = 0;
+};
+
+class Stream {
+ public:
+  // `opening_bytes`: how many stand before the other end's first frame; at most kMostOpeningBytes.
+  static constexpr std::size_t kMostOpeningBytes = 64;
+  Stream(UniqueFd socket, std::size_t opening_bytes)
+      : socket_(std::move(socket)), opening_bytes_(opening_bytes) {}
+
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  // Once, before the first frame.
+  void open_with(std::span<const std::byte> bytes) { opening_.assign(bytes.begin(), bytes.end()); }
+  // `payload` stays as it is until the frame has left: pending() says so.
+  void queue(const Frame& frame, const std::byte* payload = nullptr);
+  // Hands to the kernel what it takes.
+  void flush();
+  [[nodiscard]] bool pending() const {
+    return !down() && (!opening_.empty() || head_ < queue_.size());
+  }
+  // Bytes that the kernel has and the peer's kernel has not acknowledged.
+  [[nodiscard]] bool acknowledged() const;
+  // What has come, up to a bound. True: there may be more.
+  bool receive(Sink& sink);
+
+  [[nodiscard]] bool down() const { return !cause_.empty(); }
+  [[nodiscard]] const std::string& cause() const { return cause_; }
+  void fail(std::string cause);
+
+ private:
+  struct Entry {
+    Frame frame;
+    const std::byte* payload;
+  };
+  static constexpr std::size_t kBufferBytes = 16 * 1024;
+  static_assert(kBufferBytes >= sizeof(Frame) + kMostCellBytes);
+
+  void sent(std::size_t bytes);
+  // Bytes read: 0 where none came.
+  [[nodiscard]] std::size_t read();
+  void parse(Sink& sink);
+  [[nodiscard]] bool parse_one(Sink& sink, std::size_t& at);
+  void fail_dishonest();
+
+  UniqueFd socket_;
+  std::string cause_;  // empty: up
+  std::vector<std::byte> opening_;
+  std::vector<Entry> queue_;  // from head_ on; what lies before has left
+  std::size_t head_ = 0, head_sent_bytes_ = 0;
+  std::vector<iovec> pieces_;
+
+  std::size_t opening_bytes_;  // yet to come
+  std::unique_ptr<std::byte[]> buffer_;
+  std::size_t have_bytes_ = 0;
+  Frame landing_frame_;  // of which landing_left_bytes_ go to landing_
+  std::byte* landing_ = nullptr;
+  std::size_t landing_left_bytes_ = 0;
+};
+
+}  // namespace tutti::tcp
