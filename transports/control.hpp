@@ -35,6 +35,7 @@ enum class RequestKind : std::uint16_t {
   kShrink = 4,
   kTopology = 5,
   kTcp = 6,
+  kRow = 7,
   kFirstUser = 64,
 };
 

@@ -64,11 +64,15 @@ class Transport {
   // Moves pending bytes; a no-op where connections are shared. User or progress thread, never
   // blocks.
   [[nodiscard]] virtual Status progress() { return {}; }
-  // Does what was committed, consumed and published need no more progress() of this rank? After
-  // progress(). User thread, never blocks.
-  [[nodiscard]] virtual bool flushed() const { return true; }
+  // A peer to which something that was committed, consumed or published still needs progress() of
+  // this rank; kNoRank: all is on its way. After progress(). User thread, never blocks.
+  [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
   // And has it all reached the peers' hosts, so that close() loses none of it? The same.
   [[nodiscard]] virtual bool acknowledged() const { return true; }
+  // Is there a connection with `peer`, in either direction, that holds as far as is known? The same.
+  [[nodiscard]] virtual bool connected(Rank /*peer*/) const { return true; }
+  // Has `peer` said that it leaves in order? The same.
+  [[nodiscard]] virtual bool has_left(Rank /*peer*/) const { return false; }
   // Is the way to and from `peer` still there, if it was made? kRemoteError with culprit and cause.
   // User thread, never blocks.
   [[nodiscard]] virtual Status health(Rank /*peer*/) const { return {}; }

@@ -20,11 +20,12 @@ constexpr std::uint64_t kDayNs = 86'400 * kSecondNs;
 constexpr std::string_view kProtocolChoices = "auto|flagged|slots";
 constexpr std::string_view kIsaChoices = "auto|avx512|avx2|scalar";
 constexpr std::string_view kCmaChoices = "auto|off";
+constexpr std::string_view kTransportChoices = "auto|shm|tcp";
 constexpr std::string_view kLauncherChoices = "auto|none";
 constexpr std::string_view kFlagChoices = "0|1";
 constexpr std::string_view kLogLevelChoices = "off|error|warn|version|info|trace";
 
-constexpr std::array<ConfigVariable, 30> kTable{{
+constexpr std::array<ConfigVariable, 31> kTable{{
     {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxAlgorithmName - 1, false,
      "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
     {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
@@ -87,6 +88,10 @@ constexpr std::array<ConfigVariable, 30> kTable{{
     {"TUTTI_CMA", "auto", ConfigKind::kChoice, kCmaChoices, 0, 0, false,
      "reading of other ranks' memory by cross-memory attach, where the kernel permits it",
      &Config::cma},
+    {"TUTTI_TRANSPORT", "auto", ConfigKind::kChoice, kTransportChoices, 0, 0, false,
+     "how messages travel; auto: shared memory within a host, TCP between hosts; equal on all "
+     "ranks",
+     &Config::transport},
     {"TUTTI_NT_BYTES", "0", ConfigKind::kBytes, "", 1, 1024 * kGiB, true,
      "results of at least so many bytes are stored around the cache", &Config::nt_bytes},
     {"TUTTI_LAUNCHER", "auto", ConfigKind::kChoice, kLauncherChoices, 0, 0, false,
@@ -242,6 +247,9 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
 
 std::string_view name_of(ProtocolChoice choice) {
   return choice_at(kProtocolChoices, static_cast<std::size_t>(choice));
+}
+std::string_view name_of(TransportChoice choice) {
+  return choice_at(kTransportChoices, static_cast<std::size_t>(choice));
 }
 std::string_view name_of(IsaChoice choice) {
   return choice_at(kIsaChoices, static_cast<std::size_t>(choice));

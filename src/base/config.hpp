@@ -22,8 +22,11 @@ namespace tutti {
 enum class ProtocolChoice : std::uint8_t { kAuto, kFlagged, kSlots };
 enum class IsaChoice : std::uint8_t { kAuto, kAvx512, kAvx2, kScalar };
 enum class CmaChoice : std::uint8_t { kAuto, kOff };
+// How messages travel; auto: shared memory within a host, the wire between hosts.
+enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 enum class LauncherChoice : std::uint8_t { kAuto, kNone };
 [[nodiscard]] std::string_view name_of(ProtocolChoice choice);
+[[nodiscard]] std::string_view name_of(TransportChoice choice);
 [[nodiscard]] std::string_view name_of(IsaChoice choice);
 // 4096, 64K, 2M, 1GiB: binary suffixes.
 [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text);
@@ -81,6 +84,7 @@ struct Config {
   std::string seats = "auto";
   // TUTTI_CMA: whether peers' memory may be read by cross-memory attach, where the kernel permits.
   CmaChoice cma = CmaChoice::kAuto;
+  TransportChoice transport = TransportChoice::kAuto;
   // TUTTI_NT_BYTES: stores go around the cache from this size on; 0: from the cache sizes.
   std::uint64_t nt_bytes = 0;
   // TUTTI_LAUNCHER: whether the environment is searched for a launcher.
@@ -106,10 +110,11 @@ enum class ConfigKind : std::uint8_t {
   kSeconds,  // decimal, fractions allowed; `least` and `most` in ns
   kChoice,   // one of `choices`
 };
-using ConfigField = std::variant<std::string Config::*, std::uint32_t Config::*,
-                                 std::uint64_t Config::*, std::int64_t Config::*, bool Config::*,
-                                 ProtocolChoice Config::*, IsaChoice Config::*, CmaChoice Config::*,
-                                 LauncherChoice Config::*, LogLevel Config::*>;
+using ConfigField =
+    std::variant<std::string Config::*, std::uint32_t Config::*, std::uint64_t Config::*,
+                 std::int64_t Config::*, bool Config::*, ProtocolChoice Config::*,
+                 IsaChoice Config::*, CmaChoice Config::*, TransportChoice Config::*,
+                 LauncherChoice Config::*, LogLevel Config::*>;
 
 struct ConfigVariable {
   std::string_view name;

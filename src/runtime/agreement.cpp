@@ -38,6 +38,15 @@ std::int32_t cores_together(std::span<const Settings> all, const std::vector<Pee
   return together;
 }
 
+// As if every message took the wire: the longest way decides.
+CostSet over_wire(CostSet costs, const Capabilities& way) {
+  costs.flagged.alpha_ns = way.flagged.alpha_ns;
+  costs.flagged.message_ns_per_byte = way.flagged.beta_ns_per_byte;
+  costs.slotted.alpha_ns = way.slots.alpha_ns;
+  costs.slotted.message_ns_per_byte = way.slots.beta_ns_per_byte;
+  return costs;
+}
+
 }  // namespace
 
 Result<Settings> Communicator::decide() {
@@ -75,8 +84,8 @@ Status Communicator::agree_on_settings(Deadline deadline) {
   TUTTI_TRY(check_settings(settings_));
   host_cores_ = cores_together(all, peers_, peers_[static_cast<std::size_t>(rank_)].host_id);
   const std::int32_t cores = cores_together(all, peers_, peers_.front().host_id);
-  const bool laid_out = layout_matters(all, peers_);
-  if (laid_out || cores != settings_.cores)
+  const bool laid_out = layout_matters(all, peers_), wired = transport_->capabilities().pumps;
+  if (laid_out || wired || cores != settings_.cores)
     TUTTI_TRY(agree_again(place, cores, laid_out, deadline));
   TUTTI_TRY(check_table(table_, settings_, ranks_));
   return force({});
@@ -114,7 +123,13 @@ void Communicator::adopt(const AgreedLayout& laid, std::int32_t cores) {
   const bool same_cores = cores == std::exchange(settings_.cores, cores);
   // Cut, a list of groups would be another one.
   const bool grouped = !laid.groups.empty() && laid.groups.size() < settings_.groups.size();
-  if (same_cores && !grouped) return;
+  const Capabilities way = transport_->capabilities();
+  if (same_cores && !grouped && !way.pumps) return;
+  if (way.pumps) {
+    // Nothing measured here was measured over a wire.
+    settings_.costs = over_wire(settings_.costs, way);
+    measured_.clear();
+  }
   if (grouped) laid.groups.copy(settings_.groups.data(), settings_.groups.size() - 1);
   Result<ChoiceTable> table = make_table(settings_, ranks_, measured_);
   if (!table && grouped) {

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/host.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "runtime/control/control_fd.hpp"
 #include "runtime/faults.hpp"
-#include "transports/shm/shm_transport.hpp"
 
 namespace tutti {
 namespace {
@@ -178,15 +178,7 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   host_ranks_ = static_cast<std::int32_t>(std::count_if(
       peers_.begin(), peers_.end(), [&](const PeerInfo& peer) { return peer.host_id == host; }));
   if (ranks_ > 1) {
-    TUTTI_TRY_ASSIGN(transport_, make_shm_transport(
-                                     *control_, {.arena_bytes = config_.arena_bytes, .log = log_}));
-    for (const PeerInfo& peer : peers_)
-      if (!transport_->reaches(peer))
-        return make_error(Code::kNotSupported,
-                          fmt::format("{} is on another host; this version reaches only ranks of "
-                                      "one host",
-                                      describe_rank(peers_, peer.rank)),
-                          peer.rank);
+    TUTTI_TRY_ASSIGN(transport_, make_transport());
     TUTTI_TRY(transport_->listen());
   }
   TUTTI_TRY_ASSIGN(
@@ -214,35 +206,6 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   return {};
 }
 
-AccessView Communicator::look_at_peers() {
-  AccessView view{.access = PeerAccess::kMapped, .rank = rank_};
-  for (const PeerInfo& peer : peers_) {
-    if (peer.process_token == peers_[static_cast<std::size_t>(rank_)].process_token) continue;
-    view.access = PeerAccess::kAttach;
-    const bool off = config_.cma == CmaChoice::kOff;
-    const int error = off ? 0 : PeerMemory(peer, board_->call_record(peer.rank)).probe();
-    if (!off && error == 0) continue;
-    TUTTI_LOG(log_, LogLevel::kInfo, "no direct plans: {}",
-              off ? "TUTTI_CMA=off"
-                  : fmt::format("{} cannot be read: {}", describe_rank(peers_, peer.rank),
-                                std::strerror(error)));
-    return {.access = PeerAccess::kNone, .refused = peer.rank, .error = error, .rank = rank_};
-  }
-  return view;
-}
-
-Result<PeerMemory> Communicator::memory_of(Rank peer) {
-  const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
-  if (info.process_token != peers_[static_cast<std::size_t>(rank_)].process_token)
-    return PeerMemory(info, board_->call_record(peer), &windows_->of(peer));
-  std::shared_ptr<CallRecord> local = find_call_record(control_->session(), peer);
-  if (local == nullptr)
-    return make_error(Code::kRemoteError,
-                      fmt::format("{} has destroyed its communicator", describe_rank(peers_, peer)),
-                      peer);
-  return PeerMemory(std::move(local));
-}
-
 Status Communicator::set_algorithm(std::string_view name) {
   TUTTI_TRY_ASSIGN(const Forced named, parse_forced(name));
   return force(named);
@@ -251,8 +214,9 @@ Status Communicator::set_algorithm(std::string_view name) {
 namespace {
 
 Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
-  const std::string why = view.error == 0
-                              ? fmt::format("rank {} has TUTTI_CMA=off", view.rank)
+  const std::string why = view.error == 0 ? fmt::format("rank {} has TUTTI_CMA=off", view.rank)
+                          : view.error == EREMOTE
+                              ? std::string("messages go over a wire here")
                               : fmt::format("rank {} may not read the memory of rank {}: {}",
                                             view.rank, view.refused, std::strerror(view.error));
   return {Code::kNotSupported,
@@ -401,6 +365,7 @@ Status Communicator::manageable(bool also_revoked) const {
 }
 
 bool Communicator::calls_are_over() const {
+  if (leaving_.load(std::memory_order_relaxed)) return false;
   // Acquire pairs with the release in abort().
   if (aborted_.load(std::memory_order_acquire)) return true;
   if (!board_->poisoned()) return false;
@@ -424,6 +389,10 @@ Error Communicator::broken(const Error& error) {
 
 Status Communicator::add_window(const WindowRequest& request) {
   TUTTI_TRY(manageable(false));
+  if (host_ranks_ != ranks_)
+    return make_error(Code::kNotSupported,
+                      "windows are shared memory, and this communicator's ranks are on several "
+                      "hosts; split it by host first (tuttiCommSplit)");
   const Gathered here(*board_, Gathering::kWindow);
   Result<Status> added = windows_->add(request, Deadline::in_ns(config_.op_timeout_ns));
   return added ? *std::move(added) : tl::unexpected(broken(added.error()));
@@ -534,8 +503,12 @@ Status Communicator::finalize() {
 
 void Communicator::leave() {
   if (!control_) return;
+  if (of_this_process()) drain();
   // An inherited copy shares the board with its parent, who is still alive.
-  if (board_ && of_this_process()) board_->set_state(RankState::kLeft);
+  if (board_ && of_this_process()) {
+    board_->set_state(RankState::kLeft);
+    tell_why();
+  }
   control_->forget_peers();
   if (transport_) transport_->close();
   control_->close();

@@ -162,6 +162,10 @@ class Communicator {
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> settle(
       std::unique_ptr<Communicator> communicator, const Meet& meet, const std::stop_token& cancel);
   [[nodiscard]] Status join(const Meet& meet, const std::stop_token& cancel);
+  [[nodiscard]] Result<std::unique_ptr<Transport>> make_transport();
+  [[nodiscard]] bool is_far(Rank rank) const;  // on another host
+  void drain();
+  void tell_why();
   // This rank's settings; rank 0 fills in its table.
   [[nodiscard]] Result<Settings> decide();
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
@@ -253,6 +257,7 @@ class Communicator {
   // Relaxed: read by the thread that sets it.
   enum class Regrouping : std::uint8_t { kNone, kSplit, kShrink };
   std::atomic<Regrouping> regrouping_{Regrouping::kNone};
+  std::atomic<bool> leaving_{false};  // the same
   // Threads that carry operations of this communicator. abort() waits for 0.
   std::atomic<int> carried_{0};
   mutable std::mutex error_mutex_;
@@ -287,6 +292,8 @@ class Operation {
   [[nodiscard]] Rank blocked_on() const;
   [[nodiscard]] bool hopeless() const;
   [[nodiscard]] std::optional<Error> departed(Rank peer);
+  // Whether the way to a peer holds; of one of another host, now and then, what it does.
+  [[nodiscard]] std::optional<Error> lost_way(Rank peer, std::int64_t waited_ns);
   [[nodiscard]] std::optional<Error> mismatch_with(Rank peer);
   [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error fault_error();
@@ -308,7 +315,9 @@ class Operation {
   bool gated_ = false;
   bool done_ = false;
   bool warned_ = false;
-  bool told_wait_ = false;  // the board says that this operation waits
+  bool told_wait_ = false;                   // the board says that this operation waits
+  std::int64_t ask_after_ns_ = kFirstAskNs;  // of waiting for a far peer
+  static constexpr std::int64_t kFirstAskNs = 20'000'000;
 };
 
 // Runs operations in the calling thread until all are done. Those of one communicator run in the

@@ -73,6 +73,11 @@ Error poison_error(const Poison& poison, const std::function<std::string(Rank)>&
               fmt::format("{} left the communicator in order, without {}; seen by {}", culprit,
                           poison.mine.to_string(), reporter),
               poison.culprit};
+    case Poison::Kind::kCut:
+      return {poison.code,
+              fmt::format("{} lost its connection to {}{}; see its log, and the network between",
+                          reporter, culprit, during(poison.mine)),
+              poison.culprit};
     case Poison::Kind::kNoWay:
       return {poison.code,
               fmt::format("{} could not connect to {}{}; its own error says why", reporter, culprit,

@@ -12,6 +12,12 @@
 #include "runtime/faults.hpp"
 
 namespace tutti {
+namespace {
+
+// Who asks a far rank moves nothing meanwhile.
+constexpr std::int64_t kMostAskNs = 500'000'000;
+
+}  // namespace
 
 Status Operation::start() {
   Communicator& c = communicator_;
@@ -117,14 +123,17 @@ bool Operation::gate_open() {
 }
 
 Result<bool> Operation::advance() {
-  if (gated_ && !gate_open()) return false;
-  const bool moved = plan_->executor->advance();
+  Transport* const transport = communicator_.transport_.get();
+  const bool moved = (!gated_ || gate_open()) && plan_->executor->advance();
   if (moved && told_wait_) {
     told_wait_ = false;
     communicator_.board_->waiting_for(kNoRank);
   }
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
-  if (plan_->executor->done()) finish();
+  if (transport != nullptr) TUTTI_TRY(transport->progress());
+  // A call returns when its bytes need no more of this rank.
+  const bool done = !gated_ && plan_->executor->done();
+  if (done && (transport == nullptr || transport->unflushed() == kNoRank)) finish();
   return moved;
 }
 
@@ -195,6 +204,8 @@ Error Operation::fault_error() {
   if (plan_ != nullptr && plan_->executor->fault() != HostExecutor::Fault::kNone) {
     const Rank peer = plan_->executor->fault_peer();
     if (plan_->executor->fault() == HostExecutor::Fault::kSignature) {
+      // An answer or none: what is known then is told.
+      static_cast<void>(c.board_->ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs)));
       if (const auto error = mismatch_with(peer)) return *error;
       for (Rank other = 0; other < c.ranks_; ++other)
         if (const auto error = mismatch_with(other)) return *error;
@@ -244,7 +255,12 @@ Rank Operation::culprit_of_wait(Rank peer) const {
   return peer;
 }
 
-Rank Operation::blocked_on() const { return gated_ ? gate_peer_ : plan_->executor->blocked_on(); }
+Rank Operation::blocked_on() const {
+  if (gated_) return gate_peer_;
+  const Transport* const transport = communicator_.transport_.get();
+  const bool sends = plan_->executor->done() && transport != nullptr;
+  return sends ? transport->unflushed() : plan_->executor->blocked_on();
+}
 
 // Can this operation no longer complete? After a death only what waits for the dead, or for a rank
 // that has given up, is lost: the rest completes from what is on its way. Nobody waits for ever,
@@ -280,6 +296,32 @@ std::optional<Error> Operation::departed(Rank peer) {
                    .reporter = c.rank_,
                    .kind = Poison::Kind::kLeft,
                    .mine = signature_});
+}
+
+// A process that ends closes its connections, and says goodbye first where it ends in order. A
+// connection that broke otherwise says nothing of the peer: its service thread is asked. One that
+// holds, and a service that cannot be reached, is a network that is cut: that takes the timeout.
+std::optional<Error> Operation::lost_way(Rank peer, std::int64_t waited_ns) {
+  Communicator& c = communicator_;
+  const Status health = c.transport_->health(peer);
+  // Of a rank of this host the board and its process tell.
+  if (health && (!c.is_far(peer) || waited_ns < ask_after_ns_)) return std::nullopt;
+  ask_after_ns_ = std::max(2 * waited_ns, kFirstAskNs);
+  const Status asked = c.board_->ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs));
+  if (c.board_->poisoned()) return std::nullopt;  // looked at in the next round
+  const bool answers = asked || asked.error().code == Code::kTimeout;
+  if (health && (answers || c.transport_->connected(peer))) return std::nullopt;
+  TUTTI_LOG(c.log_, LogLevel::kWarn, "{}: {}", signature_.to_string(),
+            health ? asked.error().message : health.error().message);
+  Poison poison = c.death_of(peer);
+  if (c.transport_->has_left(peer))
+    poison.kind = Poison::Kind::kLeft;
+  else if (health)
+    poison.kind = Poison::Kind::kNoWay;
+  else if (answers)
+    poison.kind = Poison::Kind::kCut;
+  if (poison.kind != Poison::Kind::kDeath) poison.mine = signature_;
+  return c.poison(poison);
 }
 
 namespace {
@@ -325,6 +367,12 @@ Status Operation::look_around(std::int64_t waited_ns) {
   const Rank peer = blocked_on();
   tell_wait(peer, waited_ns);
   if (peer == kNoRank) return {};
+  if (!c.transport_->health(peer)) {
+    // What came before the way broke may have been all that was missing.
+    TUTTI_TRY_ASSIGN(const bool moved, advance());
+    if (moved || done_ || blocked_on() != peer) return {};
+  }
+  if (const auto error = lost_way(peer, waited_ns)) return tl::unexpected(*error);
   if (const auto error = mismatch_with(peer)) return tl::unexpected(*error);
   if (const auto error = departed(peer)) return tl::unexpected(*error);
   if (waited_ns >= c.config_.op_timeout_ns) return tl::unexpected(timed_out(culprit_of_wait(peer)));
@@ -350,7 +398,7 @@ void look_for_peer(const Operation& operation, Waiter& waiter, WaitPolicy& polic
   policy.look_at = here ? 1 : WaitPolicy::kFirstLook;
 }
 
-Status run_one(Operation& operation, WaitPolicy& policy, Transport* transport) {
+Status run_one(Operation& operation, WaitPolicy& policy) {
   TUTTI_TRY(operation.start());
   Waiter waiter(policy);
   std::uint32_t rounds = 0;
@@ -360,7 +408,6 @@ Status run_one(Operation& operation, WaitPolicy& policy, Transport* transport) {
       waiter.reset();
       continue;
     }
-    if (transport != nullptr) TUTTI_TRY(transport->progress());
     if (waiter.should_look()) look_for_peer(operation, waiter, policy);
     const bool slow = waiter.wait();
     if (slow || ++rounds % kPoisonPollRounds == 0)
@@ -390,7 +437,7 @@ Status Communicator::run(const AllReduceCall& call) {
   const Carried carried(carried_);
   Operation operation(*this, call);
   try {
-    const Status status = run_one(operation, wait_policy_, transport_.get());
+    const Status status = run_one(operation, wait_policy_);
     if (!status) operation.give_up();
     return status;
   } catch (...) {
@@ -409,7 +456,6 @@ Result<bool> Communicator::turn(Operation& operation, bool& started, std::int64_
   }
   TUTTI_TRY_ASSIGN(const bool moved, operation.advance());
   if (moved || operation.done()) return true;
-  if (transport_) TUTTI_TRY(transport_->progress());
   if (slow || operation.disturbed()) TUTTI_TRY(operation.look_around(waited_ns));
   return false;
 }

@@ -26,6 +26,7 @@ std::string_view Settings::group_text() const {
 Result<Settings> make_settings(const Config& config, std::int32_t cores) {
   Settings settings;
   settings.arena_bytes = config.arena_bytes;
+  settings.transport = config.transport;
   settings.slot_bytes = config.slot_bytes == 0 ? 0 : config.slot_bytes + kSlotHeaderBytes;
   settings.slots = config.slots;
   settings.replicas = config.replicas;
@@ -87,6 +88,7 @@ std::optional<Difference> first_difference(const Settings& a, const Settings& b)
   if (a.layout != b.layout) return Difference{"the version of Tutti", "", ""};
   for (const std::optional<Difference>& found :
        {differ("TUTTI_ARENA_BYTES", a.arena_bytes, b.arena_bytes),
+        differ("TUTTI_TRANSPORT", name_of(a.transport), name_of(b.transport)),
         differ("TUTTI_SLOT_BYTES", payload(a.slot_bytes), payload(b.slot_bytes)),
         differ("TUTTI_SLOTS", forced(a.slots), forced(b.slots)),
         differ("TUTTI_REPLICAS", forced(a.replicas), forced(b.replicas)),
@@ -102,7 +104,8 @@ Status check_settings(const Settings& s) {
                      s.replicas <= kMostReplicas && s.algorithm.back() == 0 &&
                      s.cost_source.back() == 0 && s.groups.back() == 0 &&
                      s.interest <= topology::Interest::kAlways &&
-                     s.protocol <= ProtocolChoice::kSlots && s.direct.access <= PeerAccess::kMapped;
+                     s.protocol <= ProtocolChoice::kSlots && s.transport <= TransportChoice::kTcp &&
+                     s.direct.access <= PeerAccess::kMapped;
   if (!sound)
     return make_error(Code::kInvalidUsage,
                       "rank 0 sent settings of another build; start all ranks with one version", 0);

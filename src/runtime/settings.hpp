@@ -40,6 +40,7 @@ struct Settings {
   std::int32_t machine_cores = 1;
   std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
+  TransportChoice transport = TransportChoice::kAuto;
   CostSet costs;
   std::array<char, 96> cost_source{};  // where they come from, for people
   AccessView direct;                   // each rank's own, then the least of all

@@ -11,12 +11,12 @@ namespace tutti::test {
 inline constexpr int kRanks = 3;
 // kMostRuns of a cell, until its fault hits inside a call. Most of a cell is waiting for timeouts.
 // Sanitizers take some of the cells, others in each run, and change the times too much to aim.
-// kTimeoutMs of operations and of initialization: a machine that stands still for so long makes a
-// cell red that is not.
+// kTimeoutMs of operations and of initialization where it is a timeout that finds the fault; a
+// machine that stands still for so long makes such a cell red that is not. Elsewhere kPatientMs.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr int kMostRuns = 3;
 inline constexpr bool kMustHit = false;
-inline constexpr int kTimeoutMs = 4000;
+inline constexpr int kTimeoutMs = 8000;
 inline constexpr std::size_t kCellsAtOnce = 2;
 inline constexpr unsigned kOneCellIn = 6;
 #else
@@ -26,6 +26,8 @@ inline constexpr int kTimeoutMs = 2000;
 inline constexpr std::size_t kCellsAtOnce = 4;
 inline constexpr unsigned kOneCellIn = 1;
 #endif
+
+inline constexpr int kPatientMs = 50'000;
 
 enum class Fault {
   kKill,
@@ -131,6 +133,24 @@ struct Cell {
   }
   // Does the victim live on, so that it too has to return and to leave nothing behind?
   [[nodiscard]] bool lives() const { return !dies() && fault() != Fault::kStop; }
+  // May it take a timeout to find the fault?
+  [[nodiscard]] bool by_timeout() const {
+    const bool joining = phase <= Phase::kInInit;
+    switch (fault()) {
+      case Fault::kStop:
+      case Fault::kMissing:
+        return true;
+      case Fault::kKill:
+      case Fault::kExit:
+        return joining || phase == Phase::kInShrink;
+      case Fault::kThrow:
+      case Fault::kDescriptors:
+      case Fault::kMemory:
+        return joining;
+      default:
+        return false;
+    }
+  }
   [[nodiscard]] bool ends() const {
     return phase >= Phase::kFinalize && phase <= Phase::kAfterFinalize;
   }
@@ -196,10 +216,10 @@ inline bool fits(const Cell& cell, tuttiResult_t code) {
   const bool joining = cell.phase <= Phase::kInInit;
   switch (cell.fault()) {
     case Fault::kKill:
-    case Fault::kExit:
-      // Who has heard the decision of a rank that died then does not come to the next one's.
-      return code == tuttiRemoteError ||
-             ((joining || cell.phase == Phase::kInShrink) && code == tuttiTimeout);
+    case Fault::kExit:         // in a shrink: before all had heard its decision
+    case Fault::kDescriptors:  // without one a rank cannot even tell the others that it has none
+    case Fault::kMemory:
+      return code == tuttiRemoteError || (cell.by_timeout() && code == tuttiTimeout);
     case Fault::kStop:
       return code == tuttiTimeout ||
              ((joining || cell.phase == Phase::kInAbort || cell.phase == Phase::kInSplit ||
@@ -207,9 +227,6 @@ inline bool fits(const Cell& cell, tuttiResult_t code) {
               code == tuttiRemoteError);
     case Fault::kThrow:
       return code == (joining ? tuttiTimeout : tuttiRemoteError);
-    case Fault::kDescriptors:  // without one a rank cannot even tell the others that it has none
-    case Fault::kMemory:
-      return code == tuttiRemoteError || (joining && code == tuttiTimeout);
     case Fault::kSpace:
       return code == tuttiRemoteError;
     case Fault::kMissing:

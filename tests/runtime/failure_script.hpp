@@ -90,7 +90,7 @@ class Script {
   void steps() {
     if (!at(Phase::kBeforeInit, Phase::kInInit)) return;
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.opTimeoutMs = config.initTimeoutMs = kTimeoutMs;
+    config.opTimeoutMs = config.initTimeoutMs = cell_.by_timeout() ? kTimeoutMs : kPatientMs;
     const int rank = is(Fault::kDoubled, Phase::kBeforeInit) ? 0 : self_.rank;
     if (!call(Phase::kInInit,
               [&] { return tuttiCommInitRankConfig(&comm_, kRanks, id_of(self_), rank, &config); }))

@@ -130,7 +130,7 @@ Deadline Member::patience() { return Deadline::in_ms(kPatienceMs); }
 void Member::meet() const {
   const bool left = transport == nullptr || poll("what was sent to leave", [&] {
                       const Status status = transport->progress();
-                      return status && transport->flushed();
+                      return status && transport->unflushed() == kNoRank;
                     });
   EXPECT_TRUE(left);
   const std::array<std::byte, 1> nothing{};

@@ -14,6 +14,7 @@ bool is_legal(const Frame& frame, const InboxLayout& layout) {
              frame.offset <= kMostCellBytes && frame.bytes <= kMostCellBytes - frame.offset;
     case FrameKind::kCredit:
     case FrameKind::kDone:
+    case FrameKind::kBye:
       return frame.bytes == 0 && frame.offset == 0;
   }
   return false;

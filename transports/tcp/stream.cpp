@@ -23,12 +23,18 @@ void Stream::fail(std::string cause) {
   if (down()) return;
   cause_ = std::move(cause);
   socket_.reset();
+  stop_sending();
+}
+
+void Stream::stop_sending() {
+  sending_over_ = true;
+  opening_.clear();
   queue_.clear();
-  head_ = 0;
+  head_ = head_sent_bytes_ = 0;
 }
 
 void Stream::queue(const Frame& frame, const std::byte* payload) {
-  if (!down()) queue_.push_back({frame, payload});
+  if (!sending_over_) queue_.push_back({frame, payload});
 }
 
 void Stream::flush() {
@@ -52,7 +58,7 @@ void Stream::flush() {
     const ssize_t taken = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
-      if (errno != EAGAIN) fail(text_of(errno));
+      if (errno != EAGAIN) stop_sending();  // reading finds out why
       return;
     }
     sent(static_cast<std::size_t>(taken));

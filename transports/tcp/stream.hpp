@@ -47,9 +47,7 @@ class Stream {
   void queue(const Frame& frame, const std::byte* payload = nullptr);
   // Hands to the kernel what it takes.
   void flush();
-  [[nodiscard]] bool pending() const {
-    return !down() && (!opening_.empty() || head_ < queue_.size());
-  }
+  [[nodiscard]] bool pending() const { return !opening_.empty() || head_ < queue_.size(); }
   // Bytes that the kernel has and the peer's kernel has not acknowledged.
   [[nodiscard]] bool acknowledged() const;
   // What has come, up to a bound. True: there may be more.
@@ -68,6 +66,7 @@ class Stream {
   static_assert(kBufferBytes >= sizeof(Frame) + kMostCellBytes);
 
   void sent(std::size_t bytes);
+  void stop_sending();
   // Bytes read: 0 where none came.
   [[nodiscard]] std::size_t read();
   void parse(Sink& sink);
@@ -75,7 +74,8 @@ class Stream {
   void fail_dishonest();
 
   UniqueFd socket_;
-  std::string cause_;  // empty: up
+  std::string cause_;          // empty: up
+  bool sending_over_ = false;  // the peer takes nothing more; what it has sent is read all the same
   std::vector<std::byte> opening_;
   std::vector<Entry> queue_;  // from head_ on; what lies before has left
   std::size_t head_ = 0, head_sent_bytes_ = 0;

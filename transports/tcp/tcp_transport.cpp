@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -19,6 +18,7 @@
 
 #include "transports/spec_check.hpp"
 #include "transports/tcp/frame.hpp"
+#include "transports/tcp/peer.hpp"
 #include "transports/tcp/socket.hpp"
 #include "transports/tcp/stream.hpp"
 
@@ -100,159 +100,6 @@ struct Newcomer {
   }
 };
 
-// This rank's inbox, and what else every peer's frames touch.
-struct Home {
-  Rank rank = kNoRank;
-  InboxLayout layout;
-  std::optional<PrivateInbox> inbox;
-  std::uint64_t done = 0;
-};
-
-// What this rank remembers of one peer; takes what comes from it.
-class Peer final : public Sink {
- public:
-  Peer(Rank rank, Home& home) : rank_(rank), home_(home) {
-    for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i) send_.of[i].posts = posts_[i].data();
-  }
-
-  [[nodiscard]] bool mirrored() const { return mirror_.has_value(); }
-  [[nodiscard]] Status make_mirror() {
-    if (mirror_) return {};
-    TUTTI_TRY_ASSIGN(mirror_, PrivateInbox::make(home_.layout));
-    return {};
-  }
-  // Which stream is which.
-  enum Side : std::uint8_t { kMade, kAccepted };
-  [[nodiscard]] std::optional<Stream>& stream(Side side) { return streams_[side]; }
-  void expect_reply(const Token& reply) { reply_ = reply; }
-  // Where this rank sends: always the same one, or messages could overtake each other.
-  [[nodiscard]] Stream* way() {
-    if (way_ == nullptr)
-      for (auto& stream : streams_)
-        if (stream && way_ == nullptr) way_ = &*stream;
-    return way_;
-  }
-
-  [[nodiscard]] Connection open_send(const ConnectionSpec& spec) {
-    sends_opened_ |= 1u << spec.index;
-    return place(spec, mirror_->base(), home_.layout, &send_.of[spec.index]);
-  }
-  [[nodiscard]] Connection open_recv(const ConnectionSpec& spec) {
-    recvs_opened_ |= 1u << spec.index;
-    return place(spec, home_.inbox->base(), home_.layout, &recv_.of[spec.index]);
-  }
-  [[nodiscard]] std::uint64_t done() const { return done_; }
-
-  // Sends what this rank has committed, consumed and done since the last time.
-  void pump() {
-    Stream* const way = this->way();
-    if (way == nullptr || way->down()) return;
-    for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
-      pump_messages(*way, static_cast<std::uint8_t>(std::countr_zero(left)));
-    for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1)
-      pump_credit(*way, static_cast<std::uint8_t>(std::countr_zero(left)));
-    if (home_.done > done_said_)
-      way->queue({.kind = FrameKind::kDone, .number = done_said_ = home_.done});
-    way->flush();
-  }
-  // The first stream that is down, if any.
-  [[nodiscard]] const Stream* broken() const {
-    for (const auto& stream : streams_)
-      if (stream && stream->down()) return &*stream;
-    return nullptr;
-  }
-  // Has the kernel everything that pump() would send?
-  [[nodiscard]] bool flushed() {
-    const Stream* const way = this->way();
-    return way == nullptr || !way->pending();
-  }
-  [[nodiscard]] bool acknowledged() {
-    const Stream* const way = this->way();
-    return way == nullptr || (!way->pending() && way->acknowledged());
-  }
-
-  [[nodiscard]] bool opening(std::span<const std::byte> bytes) override {
-    Token token;
-    std::memcpy(token.data(), bytes.data(), sizeof token);
-    return equal(token, reply_);
-  }
-  [[nodiscard]] std::byte* landing(const Frame& frame) override {
-    if (!is_legal(frame, home_.layout) || frame.number <= produced_[frame.index]) return nullptr;
-    return home_.inbox->base() + home_.layout.arena_offset_bytes() + frame.offset;
-  }
-  [[nodiscard]] bool landed(const Frame& frame) override {
-    produced_[frame.index] = frame.number;
-    home_.inbox->pair(rank_).words[frame.index].produced.store(frame.number,
-                                                               std::memory_order_release);
-    return true;
-  }
-  [[nodiscard]] bool take(const Frame& frame, const std::byte* bytes) override {
-    if (!is_legal(frame, home_.layout)) return false;
-    switch (frame.kind) {
-      case FrameKind::kCells:
-        land_cells(frame, bytes);
-        return true;
-      case FrameKind::kCredit:
-        if (!mirror_) return false;
-        // What cannot be is noticed where it is read.
-        mirror_->pair(home_.rank)
-            .words[frame.index]
-            .consumed.store(frame.number, std::memory_order_release);
-        return true;
-      case FrameKind::kDone:
-        if (frame.number < done_) return false;
-        done_ = frame.number;
-        return true;
-      default:
-        return false;
-    }
-  }
-
- private:
-  void pump_messages(Stream& way, std::uint8_t index) {
-    const ConnectionState& state = send_.of[index];
-    const std::byte* const arena = mirror_->base() + home_.layout.arena_offset_bytes();
-    const auto* const cells = reinterpret_cast<const std::byte*>(mirror_->pair(home_.rank).cells);
-    for (std::uint64_t& number = pumped_[index]; number < state.next;) {
-      const Post& post = posts_[index][number++ % kMaxSlots];
-      const bool slot = post.first >= arena;
-      way.queue({.kind = slot ? FrameKind::kSlot : FrameKind::kCells,
-                 .index = index,
-                 .bytes = static_cast<std::uint32_t>(post.bytes),
-                 .offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells)),
-                 .number = number},
-                post.first);
-    }
-  }
-  void pump_credit(Stream& way, std::uint8_t index) {
-    const std::uint64_t consumed = recv_.of[index].next;
-    if (consumed == credited_[index]) return;
-    credited_[index] = consumed;
-    way.queue({.kind = FrameKind::kCredit, .index = index, .number = consumed});
-  }
-  // The first cell's epoch, its first word, comes last.
-  void land_cells(const Frame& frame, const std::byte* bytes) {
-    auto* const to = reinterpret_cast<std::byte*>(home_.inbox->pair(rank_).cells) + frame.offset;
-    std::memcpy(to + sizeof(Word), bytes + sizeof(Word), frame.bytes - sizeof(Word));
-    std::uint64_t epoch = 0;
-    std::memcpy(&epoch, bytes, sizeof epoch);
-    reinterpret_cast<Cell*>(to)->epoch.store(epoch, std::memory_order_release);
-  }
-
-  const Rank rank_;
-  Home& home_;
-  std::optional<Stream> streams_[2];
-  Stream* way_ = nullptr;
-  Token reply_{};
-
-  std::optional<PrivateInbox> mirror_;  // of the peer's inbox
-  ConnectionStates send_, recv_;
-  std::array<std::array<Post, kMaxSlots>, kMaxConnectionsPerPair> posts_{};
-  std::uint32_t sends_opened_ = 0, recvs_opened_ = 0;  // a bit an index
-  std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{}, produced_{};
-  std::uint64_t done_ = 0, done_said_ = 0;
-};
-
 class TcpTransport final : public Transport {
  public:
   TcpTransport(ControlChannel& control, const TcpOptions& options)
@@ -280,11 +127,20 @@ class TcpTransport final : public Transport {
   }
   [[nodiscard]] std::uint64_t done_of(Rank rank) const override;
   [[nodiscard]] Status progress() override;
-  [[nodiscard]] bool flushed() const override {
-    return std::ranges::all_of(active_, [](Peer* peer) { return peer->flushed(); });
+  [[nodiscard]] Rank unflushed() const override {
+    const auto found = std::ranges::find_if(active_, [](Peer* peer) { return !peer->flushed(); });
+    return found == active_.end() ? kNoRank : (*found)->rank();
   }
   [[nodiscard]] bool acknowledged() const override {
     return std::ranges::all_of(active_, [](Peer* peer) { return peer->acknowledged(); });
+  }
+  [[nodiscard]] bool connected(Rank rank) const override {
+    const Peer* const peer = known(rank);
+    return peer != nullptr && peer->connected();
+  }
+  [[nodiscard]] bool has_left(Rank rank) const override {
+    const Peer* const peer = known(rank);
+    return peer != nullptr && peer->has_left();
   }
   [[nodiscard]] Status health(Rank rank) const override;
   [[nodiscard]] std::uint64_t mapped_bytes() const override {
@@ -525,6 +381,7 @@ void TcpTransport::close() {
     door_->open = false;
     door_->expected.clear();
   }
+  for (Peer* const peer : active_) peer->say_goodbye();
   active_.clear();
   newcomers_.clear();
   for (auto& peer : peers_) peer.reset();

@@ -16,6 +16,7 @@
 #include "runtime/control/board_words.hpp"
 #include "runtime/control/codec.hpp"
 #include "runtime/control/control_fd.hpp"
+#include "runtime/control/far_rows.hpp"
 #include "runtime/control/flight_file.hpp"
 #include "runtime/control/process_stat.hpp"
 
@@ -23,19 +24,44 @@ namespace tutti {
 namespace control {
 namespace {
 
+class SharedBoard;
+
+// The board as the service thread may see it; gone with the board.
+struct Asked {
+  std::mutex mutex;
+  SharedBoard* board = nullptr;  // guarded by mutex
+};
+
 class SharedBoard final : public Board {
  public:
-  SharedBoard(std::shared_ptr<BoardMemory> memory, Rank rank, Rank ranks, std::vector<Rank> local)
-      : memory_(std::move(memory)), rank_(rank), ranks_(ranks) {
+  SharedBoard(std::shared_ptr<BoardMemory> memory, ControlPlane& control,
+              const std::vector<Rank>& local)
+      : memory_(std::move(memory)),
+        control_(control),
+        rank_(control.rank()),
+        ranks_(static_cast<Rank>(control.peers().size())) {
+    const Rank rank = rank_, ranks = ranks_;
     index_.assign(static_cast<std::size_t>(ranks), kNotHere);
     for (std::size_t i = 0; i < local.size(); ++i) {
       index_[static_cast<std::size_t>(local[i])] = static_cast<std::int32_t>(i);
     }
     mine_ = &memory_->block(static_cast<std::size_t>(index_[static_cast<std::size_t>(rank)]));
     introduce();
+    if (local.size() == static_cast<std::size_t>(ranks)) return;
+    asked_->board = this;
+    control.serve(RequestKind::kRow, [asked = asked_](const Request& request) {
+      const std::lock_guard lock(asked->mutex);
+      return asked->board == nullptr
+                 ? make_error(Code::kInvalidUsage, "this rank has destroyed its communicator")
+                 : asked->board->answer(request);
+    });
   }
 
   ~SharedBoard() override {
+    {
+      const std::lock_guard lock(asked_->mutex);
+      asked_->board = nullptr;
+    }
     if (memory_->fd() >= 0 && everybody_left()) remove_flight_file(memory_->fd());
   }
 
@@ -99,7 +125,7 @@ class SharedBoard final : public Board {
 
   [[nodiscard]] RankState state(Rank rank) const override {
     const RankBlock* block = block_of(rank);
-    if (block == nullptr) return RankState::kAbsent;
+    if (block == nullptr) return far(rank).state;
     const std::uint32_t state = block->line.state.load(std::memory_order_acquire);
     return state <= static_cast<std::uint32_t>(RankState::kFailed) ? static_cast<RankState>(state)
                                                                    : RankState::kAbsent;
@@ -108,7 +134,7 @@ class SharedBoard final : public Board {
   [[nodiscard]] std::optional<OperationSignature> signature(
       Rank rank, std::uint64_t operation) const override {
     const RankBlock* block = block_of(rank);
-    if (block == nullptr) return std::nullopt;
+    if (block == nullptr) return far_signature(rank, operation);
     const SignatureRecord& record = block->ring[operation % kRememberedOperations];
     const std::uint64_t whole = 2 * operation + 1;
     // Acquires pair with the releases in enter(); the last load cannot move before them.
@@ -124,21 +150,24 @@ class SharedBoard final : public Board {
   }
 
   [[nodiscard]] std::optional<OperationSignature> current(Rank rank) const override {
-    const RankBlock* block = block_of(rank);
-    if (block == nullptr) return std::nullopt;
     const std::uint64_t entered = last_entered(rank);
-    if (entered <= block->line.left.load(std::memory_order_acquire)) return std::nullopt;
-    return signature(rank, entered);
+    return entered <= last_left(rank) ? std::nullopt : signature(rank, entered);
   }
 
   [[nodiscard]] std::uint64_t last_entered(Rank rank) const override {
     const RankBlock* block = block_of(rank);
-    return block == nullptr ? 0 : block->line.entered.load(std::memory_order_acquire);
+    return block == nullptr ? far(rank).entered
+                            : block->line.entered.load(std::memory_order_acquire);
+  }
+
+  [[nodiscard]] std::uint64_t last_left(Rank rank) const override {
+    const RankBlock* block = block_of(rank);
+    return block == nullptr ? far(rank).left : block->line.left.load(std::memory_order_acquire);
   }
 
   [[nodiscard]] Rank waits_for(Rank rank) const override {
     const RankBlock* block = block_of(rank);
-    if (block == nullptr) return kNoRank;
+    if (block == nullptr) return far(rank).waits_for;
     const std::int32_t plus_one = block->line.waits_for_plus_one.load(std::memory_order_relaxed);
     return plus_one >= 1 && plus_one <= ranks_ ? plus_one - 1 : kNoRank;
   }
@@ -146,6 +175,17 @@ class SharedBoard final : public Board {
   [[nodiscard]] CallRecord* call_record(Rank rank) override {
     RankBlock* const block = block_of(rank);
     return block == nullptr ? nullptr : &block->call;
+  }
+
+  [[nodiscard]] Status ask(Rank rank, std::uint64_t operation, Deadline deadline) override {
+    if (block_of(rank) != nullptr || rank < 0 || rank >= ranks_) return {};
+    Writer question;
+    question.number(operation).raw(encode_row(row_of(*this, rank_, operation)));
+    TUTTI_TRY_ASSIGN(const Reply reply,
+                     control_.call(rank, RequestKind::kRow, question.bytes(), deadline));
+    if (learn(rank, reply.payload)) return {};
+    return make_error(Code::kRemoteError, fmt::format("rank {} told nonsense of itself", rank),
+                      rank);
   }
 
   [[nodiscard]] bool poisoned() const override {
@@ -169,6 +209,38 @@ class SharedBoard final : public Board {
     identity.pid.store(::getpid(), std::memory_order_release);
   }
 
+  // Who asks tells its own row. Service thread.
+  Result<HandlerReply> answer(const Request& request) {
+    Reader reader(request.payload);
+    const auto operation = reader.number<std::uint64_t>();
+    if (!reader.ok() || block_of(request.from) != nullptr || !learn(request.from, reader.rest()))
+      return make_error(Code::kInvalidUsage, "that is no question for a rank's row");
+    return HandlerReply{.payload = encode_row(row_of(*this, rank_, operation))};
+  }
+
+  // False: that is no row. Any thread.
+  bool learn(Rank rank, std::span<const std::byte> bytes) {
+    std::optional<RankRow> row = decode_row(bytes, ranks_);
+    if (!row) return false;
+    if (row->poison) poison(*row->poison);
+    const std::lock_guard lock(far_mutex_);
+    far_[rank] = *std::move(row);
+    return true;
+  }
+
+  [[nodiscard]] RankRow far(Rank rank) const {
+    const std::lock_guard lock(far_mutex_);
+    const auto found = far_.find(rank);
+    return found == far_.end() ? RankRow{} : found->second;
+  }
+  [[nodiscard]] std::optional<OperationSignature> far_signature(Rank rank,
+                                                                std::uint64_t operation) const {
+    const RankRow row = far(rank);
+    for (const auto& signature : {row.asked, row.last})
+      if (signature && signature->operation == operation) return signature;
+    return std::nullopt;
+  }
+
   // In order, and nothing is worth a look afterwards. The last one out sees it.
   [[nodiscard]] bool everybody_left() const {
     if (poisoned()) return false;
@@ -183,12 +255,28 @@ class SharedBoard final : public Board {
     return index == kNotHere ? nullptr : &memory_->block(static_cast<std::size_t>(index));
   }
 
+  // Where the signatures of a poison by `reporter` stand on this host.
+  [[nodiscard]] const RankBlock* detail_of(Rank reporter) const {
+    if (const RankBlock* const block = block_of(reporter)) return block;
+    for (Rank rank = 0; rank < ranks_ && reporter >= 0; ++rank) {
+      const RankBlock* const block = block_of(rank);
+      if (block != nullptr &&
+          block->detail.reporter_plus_one.load(std::memory_order_relaxed) == reporter + 1)
+        return block;
+    }
+    return nullptr;
+  }
+
   const std::shared_ptr<BoardMemory> memory_;
+  ControlPlane& control_;
   const Rank rank_;
   const Rank ranks_;
   std::vector<std::int32_t> index_;  // global rank to block; fixed
   RankBlock* mine_ = nullptr;
-  bool waited_ = false;      // slowly, in this operation; user thread
+  bool waited_ = false;  // slowly, in this operation; user thread
+  mutable std::mutex far_mutex_;
+  std::map<Rank, RankRow> far_;  // guarded by far_mutex_
+  const std::shared_ptr<Asked> asked_ = std::make_shared<Asked>();
   std::mutex poison_mutex_;  // among the threads of this rank: its detail is written once
 };
 
@@ -197,7 +285,11 @@ bool SharedBoard::poison(const Poison& poison) {
   std::atomic<std::uint64_t>& word = memory_->poison().word;
   if (word.load(std::memory_order_relaxed) != 0) return false;
   Poison complete = poison;
-  complete.reporter = rank_;
+  const bool taken_over =
+      poison.reporter >= 0 && poison.reporter < ranks_ && block_of(poison.reporter) == nullptr;
+  if (!taken_over) complete.reporter = rank_;
+  mine_->detail.reporter_plus_one.store(taken_over ? poison.reporter + 1 : 0,
+                                        std::memory_order_relaxed);
   if (complete.culprit < 0 || complete.culprit >= ranks_) complete.culprit = kNoRank;
   auto& words = mine_->detail.words;
   std::size_t next = 0;
@@ -217,7 +309,7 @@ std::optional<Poison> SharedBoard::read_poison() const {
   const std::uint64_t word = memory_->poison().word.load(std::memory_order_acquire);
   if (word == 0) return std::nullopt;
   Poison poison = unpack_poison(word, ranks_);
-  const RankBlock* block = block_of(poison.reporter);
+  const RankBlock* block = detail_of(poison.reporter);
   if (block == nullptr) return poison;
   std::size_t next = 0;
   for (OperationSignature* signature : {&poison.mine, &poison.theirs}) {
@@ -327,8 +419,7 @@ Result<std::unique_ptr<Board>> Board::open(ControlPlane& control, Deadline deadl
   // A rank that is alone needs no segment but to be watched.
   if (!memory && local.size() == 1) memory = control::BoardMemory::alone();
   if (!memory) return tl::unexpected(std::move(memory).error());
-  return std::make_unique<control::SharedBoard>(*std::move(memory), rank,
-                                                static_cast<Rank>(peers.size()), std::move(local));
+  return std::make_unique<control::SharedBoard>(*std::move(memory), control, local);
 }
 
 }  // namespace tutti

@@ -52,7 +52,7 @@ inline constexpr Gathering kLastGathering = Gathering::kWindow;
 struct Poison {
   Code code = Code::kRemoteError;
   Rank culprit = kNoRank;   // the rank that died, failed or disagrees
-  Rank reporter = kNoRank;  // the rank that saw it
+  Rank reporter = kNoRank;  // the rank that saw it, if it is of another host; else who poisons
   enum class Kind : std::uint32_t {
     kDeath = 1,     // culprit's process ended
     kMismatch = 2,  // mine (reporter) and theirs (culprit) differ
@@ -62,6 +62,7 @@ struct Poison {
     kNoWay = 6,     // reporter could not connect to culprit, which may be well
     kLeft = 7,      // culprit left in order, without the call that reporter is in
     kStopped = 8,   // kTimeout, and culprit's process is stopped
+    kCut = 9,       // reporter's connection to culprit broke, which may be well
   } kind = Kind::kDeath;
   // Of a death: what the dead one was in, and where that is nothing, what it had left last.
   OperationSignature mine{}, theirs{};
@@ -84,6 +85,7 @@ struct BoardOptions {
 
 class Board {
  public:
+  // Of a rank of another host the board knows what ask() brought last.
   // Collective over the ranks of this host (lowest rank creates, the others ask it). A folder that
   // takes no file is logged, and the board is nameless then.
   [[nodiscard]] static Result<std::unique_ptr<Board>> open(ControlPlane& control, Deadline deadline,
@@ -106,12 +108,17 @@ class Board {
   [[nodiscard]] virtual std::optional<OperationSignature> signature(
       Rank rank, std::uint64_t operation) const = 0;
   [[nodiscard]] virtual std::uint64_t last_entered(Rank rank) const = 0;
+  [[nodiscard]] virtual std::uint64_t last_left(Rank rank) const = 0;
   // The operation that the rank has entered and not left, if any.
   [[nodiscard]] virtual std::optional<OperationSignature> current(Rank rank) const = 0;
   [[nodiscard]] virtual Rank waits_for(Rank rank) const = 0;
   // Where `rank` tells other processes of its buffers; null: not on this host. Written by its
   // owner.
   [[nodiscard]] virtual CallRecord* call_record(Rank rank) = 0;
+  // Tells `rank` of another host this rank's row and asks for its, with the signature of
+  // `operation`; each takes over the other's poison. Nothing to do for ranks of this host. User
+  // thread; blocks until `deadline` at most. Errors: those of ControlChannel::call.
+  [[nodiscard]] virtual Status ask(Rank rank, std::uint64_t operation, Deadline deadline) = 0;
   // One relaxed load: is there poison? Polled by every wait.
   [[nodiscard]] virtual bool poisoned() const = 0;
   // First writer wins; returns false if another was there first. Any thread.

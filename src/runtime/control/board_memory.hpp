@@ -23,7 +23,7 @@
 namespace tutti::control {
 
 inline constexpr std::uint64_t kBoardMagic = 0x4452424954545554;  // "TUTTIBRD" in memory
-inline constexpr std::uint32_t kBoardLayout = 2;
+inline constexpr std::uint32_t kBoardLayout = 3;
 inline constexpr std::size_t kBoardHostBytes = 64;
 
 // For readers of other programs and other times. Written by the maker of the segment before anybody
@@ -81,9 +81,10 @@ struct alignas(kCacheLineBytes) SignatureRecord {
   std::atomic<std::int64_t> entered_ns;  // coarse_now_ns()
 };
 
-// The two signatures of the poison that this rank reported.
+// The two signatures of the poison that this rank reported, or took over from another host.
 struct alignas(kCacheLineBytes) PoisonDetail {
   std::array<std::atomic<std::uint64_t>, 8> words;
+  std::atomic<std::int32_t> reporter_plus_one;  // of another host; 0: this rank
 };
 
 struct RankBlock {
@@ -97,8 +98,8 @@ struct RankBlock {
 static_assert(sizeof(PoisonLine) == kCacheLineBytes && sizeof(RankLine) == kCacheLineBytes &&
               sizeof(RankIdentity) == kCacheLineBytes);
 static_assert(sizeof(SignatureRecord) == kCacheLineBytes &&
-              sizeof(PoisonDetail) == kCacheLineBytes);
-static_assert(sizeof(RankBlock) == (kRememberedOperations + 4) * kCacheLineBytes);
+              sizeof(PoisonDetail) == 2 * kCacheLineBytes);
+static_assert(sizeof(RankBlock) == (kRememberedOperations + 5) * kCacheLineBytes);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 

@@ -54,7 +54,7 @@ Poison unpack_poison(std::uint64_t word, Rank ranks) {
   const auto kind = word & 0xf;
   const auto code = (word >> 4) & 0xf;
   const bool known_kind = kind >= static_cast<std::uint64_t>(Poison::Kind::kDeath) &&
-                          kind <= static_cast<std::uint64_t>(Poison::Kind::kStopped);
+                          kind <= static_cast<std::uint64_t>(Poison::Kind::kCut);
   const bool known_code = code >= static_cast<std::uint64_t>(Code::kUnhandledCudaError) &&
                           code <= static_cast<std::uint64_t>(Code::kNotSupported);
   poison.kind = known_kind ? static_cast<Poison::Kind>(kind) : Poison::Kind::kFailure;

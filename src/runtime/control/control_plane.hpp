@@ -155,6 +155,8 @@ class ControlPlane : public ControlChannel {
   [[nodiscard]] virtual bool has_pidfd() const = 0;
   // How deaths are noticed, and of whom they are not, in one line for people.
   [[nodiscard]] virtual std::string note() const = 0;
+  // The IP address of this rank's interface, where its service listens for other hosts; "": none.
+  [[nodiscard]] virtual std::string ip() const { return {}; }
   // Public name of the job; equal on all ranks.
   [[nodiscard]] virtual control::SessionId session() const = 0;
   // Ends calls and exchanges once `over` says so; asked by the thread that waits in one. Before

@@ -74,6 +74,11 @@ Status Plane::meet(const Way& root_way, const JoinOptions& options) {
   return met;
 }
 
+std::string Plane::ip() const {
+  const std::optional<TcpAddress> at = parse_tcp(service_->tcp_address());
+  return at ? at->ip_text() : std::string{};
+}
+
 Result<Channel> Plane::introduce(const Way& root_way, Deadline deadline) {
   Result<Channel> root = open_connection(
       root_way, options_.key, {.rank = options_.rank, .peer = kRootRank, .ranks = options_.ranks},

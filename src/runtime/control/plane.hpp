@@ -57,6 +57,7 @@ class Plane final : public ControlPlane {
   void forget_peers() override { service_->forget(); }
   [[nodiscard]] bool has_pidfd() const override { return options_.watch_mode == WatchMode::kPidfd; }
   [[nodiscard]] std::string note() const override;
+  [[nodiscard]] std::string ip() const override;
   [[nodiscard]] SessionId session() const override { return options_.key.session; }
   void end_calls_when(std::function<bool()> over) override {
     over_ = over;

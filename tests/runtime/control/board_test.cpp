@@ -183,7 +183,7 @@ TEST(Board, MemoryThatLiesHurtsNobody) {
       EXPECT_LT(poison->reporter, kRanks);
       EXPECT_FALSE(poison->mine.to_string().empty());
       EXPECT_GE(static_cast<int>(poison->kind), 1);
-      EXPECT_LE(poison->kind, Poison::Kind::kStopped);
+      EXPECT_LE(poison->kind, Poison::Kind::kCut);
       EXPECT_STRNE(describe(poison->code), "unknown result code");
     }
   }

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include <tuple>
+#include <vector>
 
+#include "algorithms/algorithm.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/control/board.hpp"
 #include "runtime/control/link.hpp"
@@ -136,17 +138,62 @@ TEST(Network, AnInterfaceThatIsNotThereIsOneLineThatListsThoseThatAre) {
   control::retire_root(content->key.session);
 }
 
-// Data between hosts is not built: the job meets, and then every rank gets the same clear line.
-TEST(Network, ACommunicatorOfTwoHostsIsRefusedOnEveryRank) {
-  const Networks networks(2);
+// An int32 all-reduce of rank + index, checked.
+void expect_sum(Communicator& communicator, Rank rank, Rank ranks, std::size_t count) {
+  std::vector<std::int32_t> data(count), wanted(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto index = static_cast<std::int32_t>(i);
+    data[i] = rank + index;
+    wanted[i] = ranks * (ranks - 1) / 2 + ranks * index;
+  }
+  HeldCall call{&communicator,
+                {.input = data.data(),
+                 .output = data.data(),
+                 .count = count,
+                 .type = DataType::kInt32,
+                 .op = ReduceOp::kSum},
+                nullptr};
+  const Status status = run_operations({&call, 1});
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(data, wanted);
+}
+
+TEST_P(Hosts, ReduceByEveryAlgorithm) {
+  const auto [hosts, kind] = GetParam();
+  const Networks networks(hosts);
+  if (!networks.why_not().empty()) GTEST_SKIP() << networks.why_not();
+  const Rank ranks = 2 * hosts;
+  const auto results =
+      run_at_hosts(networks, ranks, hosts, kind, [&](Rank rank, const UniqueId& id) {
+        const auto communicator = Communicator::create(id, rank, ranks, {});
+        ASSERT_TRUE(communicator) << communicator.error().message;
+        EXPECT_EQ((*communicator)->info().transport, "shm+tcp");
+        for (const Algorithm* algorithm : all_algorithms()) {
+          ASSERT_TRUE((*communicator)->set_algorithm(algorithm->name));
+          for (const std::size_t count : {1u, 1000u, 100'000u})
+            expect_sum(**communicator, rank, ranks, count);
+        }
+      });
+  expect_all_passed(results);
+}
+
+TEST(Network, AHostThatIsCutOffEndsAnOperationAtItsTimeout) {
+  Networks networks(2);
   if (!networks.why_not().empty()) GTEST_SKIP() << networks.why_not();
   const auto results =
-      run_at_hosts(networks, 4, 2, IdKind::kCreated, [](Rank rank, const UniqueId& id) {
-        const auto communicator = Communicator::create(id, rank, 4, {});
-        ASSERT_FALSE(communicator);
-        EXPECT_EQ(communicator.error().code, Code::kNotSupported) << communicator.error().message;
-        EXPECT_NE(communicator.error().message.find("is on another host"), std::string::npos)
-            << communicator.error().message;
+      run_at_hosts(networks, 2, 2, IdKind::kAgreedV4, [&](Rank rank, const UniqueId& id) {
+        Config config;
+        config.op_timeout_ns = 1'500'000'000;
+        const auto communicator = Communicator::create(id, rank, 2, {.config = config, .cancel = {}});
+        ASSERT_TRUE(communicator) << communicator.error().message;
+        expect_sum(**communicator, rank, 2, 1000);
+        if (rank == 0) networks.cut(1);
+        float data = 1;
+        HeldCall call{communicator->get(), {.input = &data, .output = &data, .count = 1}, nullptr};
+        Status status;
+        while (status) status = run_operations({&call, 1});
+        EXPECT_EQ(status.error().code, Code::kTimeout) << status.error().message;
+        EXPECT_EQ(status.error().culprit, 1 - rank) << status.error().message;
       });
   expect_all_passed(results);
 }

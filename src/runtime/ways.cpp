@@ -1,0 +1,124 @@
+// The ways from one rank to the others: by which transport, whose memory is within reach, and what
+// is owed to those far away before a rank leaves.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "runtime/communicator.hpp"
+#include "runtime/faults.hpp"
+#include "transports/routed_transport.hpp"
+#include "transports/shm/shm_transport.hpp"
+#include "transports/tcp/tcp_transport.hpp"
+
+namespace tutti {
+namespace {
+
+constexpr std::int64_t kMostDrainNs = 5'000'000'000;
+constexpr std::int64_t kMostTellNs = 300'000'000;  // each far peer, of an error
+
+}  // namespace
+
+// Shared memory within a host, TCP between hosts, or what TUTTI_TRANSPORT forces.
+Result<std::unique_ptr<Transport>> Communicator::make_transport() {
+  const bool together = host_ranks_ == ranks_;
+  const TransportChoice choice = config_.transport;
+  std::unique_ptr<Transport> near, far;
+  if (choice != TransportChoice::kTcp) {
+    TUTTI_TRY_ASSIGN(
+        near, make_shm_transport(*control_, {.arena_bytes = config_.arena_bytes, .log = log_}));
+    if (together) return near;
+    if (choice == TransportChoice::kShm) {
+      const auto other =
+          std::ranges::find_if(peers_, [&](const PeerInfo& peer) { return !near->reaches(peer); });
+      return make_error(Code::kNotSupported,
+                        fmt::format("{} is on another host, which TUTTI_TRANSPORT=shm does not "
+                                    "reach; unset it, or set it to tcp",
+                                    describe_rank(peers_, other->rank)),
+                        other->rank);
+    }
+  }
+  const std::string ip = control_->ip();
+  if (ip.empty() && !together)
+    return make_error(Code::kSystemError,
+                      fmt::format("{} has no network interface for the ranks of other hosts; set "
+                                  "TUTTI_IFNAME",
+                                  describe_rank(peers_, rank_)));
+  TUTTI_TRY_ASSIGN(far, make_tcp_transport(*control_, {.ip = ip.empty() ? "127.0.0.1" : ip,
+                                                       .arena_bytes = config_.arena_bytes,
+                                                       .log = log_}));
+  if (near == nullptr) return far;
+  return make_routed_transport(*control_, std::move(near), std::move(far));
+}
+
+bool Communicator::is_far(Rank rank) const {
+  return peers_[static_cast<std::size_t>(rank)].host_id !=
+         peers_[static_cast<std::size_t>(rank_)].host_id;
+}
+
+AccessView Communicator::look_at_peers() {
+  AccessView view{.access = PeerAccess::kMapped, .rank = rank_};
+  if (host_ranks_ != ranks_ || config_.transport == TransportChoice::kTcp) {
+    const auto other = std::ranges::find_if(
+        peers_, [&](const PeerInfo& peer) { return peer.rank != rank_ && is_far(peer.rank); });
+    return {.access = PeerAccess::kNone,
+            .refused = other == peers_.end() ? kNoRank : other->rank,
+            .error = EREMOTE,
+            .rank = rank_};
+  }
+  for (const PeerInfo& peer : peers_) {
+    if (peer.process_token == peers_[static_cast<std::size_t>(rank_)].process_token) continue;
+    view.access = PeerAccess::kAttach;
+    const bool off = config_.cma == CmaChoice::kOff;
+    const int error = off ? 0 : PeerMemory(peer, board_->call_record(peer.rank)).probe();
+    if (!off && error == 0) continue;
+    TUTTI_LOG(log_, LogLevel::kInfo, "no direct plans: {}",
+              off ? "TUTTI_CMA=off"
+                  : fmt::format("{} cannot be read: {}", describe_rank(peers_, peer.rank),
+                                std::strerror(error)));
+    return {.access = PeerAccess::kNone, .refused = peer.rank, .error = error, .rank = rank_};
+  }
+  return view;
+}
+
+Result<PeerMemory> Communicator::memory_of(Rank peer) {
+  const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
+  if (info.process_token != peers_[static_cast<std::size_t>(rank_)].process_token)
+    return PeerMemory(info, board_->call_record(peer), &windows_->of(peer));
+  std::shared_ptr<CallRecord> local = find_call_record(control_->session(), peer);
+  if (local == nullptr)
+    return make_error(Code::kRemoteError,
+                      fmt::format("{} has destroyed its communicator", describe_rank(peers_, peer)),
+                      peer);
+  return PeerMemory(std::move(local));
+}
+
+// What the peers' hosts have not taken yet would be lost with the connections.
+void Communicator::drain() {
+  if (!transport_ || !board_ || board_->poisoned()) return;
+  Waiter waiter({.spins = 100});
+  const Deadline deadline = Deadline::in_ns(std::min(config_.op_timeout_ns, kMostDrainNs));
+  while (!transport_->acknowledged() && !deadline.passed() && !board_->poisoned()) {
+    if (!transport_->progress()) return;
+    static_cast<void>(waiter.wait());
+  }
+}
+
+// Ranks of other hosts that may wait for this one learn why it leaves, if not in order.
+void Communicator::tell_why() {
+  if (!board_ || !board_->poisoned()) return;
+  leaving_.store(true, std::memory_order_relaxed);
+  std::set<Rank> told;
+  for (const auto& [id, bound] : plans_)
+    for (const auto* specs : {&bound->plan.sends, &bound->plan.recvs})
+      for (const ConnectionSpec& spec : *specs) {
+        const Rank peer = spec.source == rank_ ? spec.destination : spec.source;
+        // Who is gone itself needs no word.
+        if (is_far(peer) && told.insert(peer).second)
+          static_cast<void>(board_->ask(peer, operation_, Deadline::in_ns(kMostTellNs)));
+      }
+}
+
+}  // namespace tutti

@@ -1,0 +1,84 @@
+// What comes from other hosts: any bytes as a TCP connection's frames (first byte even), and as a
+// rank's row of the board (odd).
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+
+#include "runtime/control/far_rows.hpp"
+#include "tests/fuzz/target.hpp"
+#include "transports/tcp/peer.hpp"
+
+namespace tutti::fuzz {
+namespace {
+
+constexpr Rank kRanks = 3;
+constexpr InboxLayout kLayout{kRanks, 64 * 1024};
+
+template <typename T>
+void append(Bytes& bytes, const T& value) {
+  const auto raw = std::as_bytes(std::span(&value, 1));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+
+// Frames may fill what the peer may write, and nothing else of the inbox.
+void read_frames(std::span<const std::byte> stream) {
+  auto inbox = PrivateInbox::make(kLayout);
+  require(inbox.has_value(), "an inbox");
+  tcp::Home home{.rank = 0, .layout = kLayout, .inbox = std::move(*inbox)};
+  tcp::Peer peer(1, home);
+  std::array<int, 2> ends{-1, -1};
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
+          "a socket pair");
+  UniqueFd other(ends[1]);
+  peer.stream(tcp::Peer::kAccepted).emplace(UniqueFd(ends[0]), 0);
+  const auto sent = ::send(other.get(), stream.data(), stream.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  require(sent == static_cast<ssize_t>(stream.size()), "the stream fits into a socket");
+  other.reset();
+  tcp::Stream& end = *peer.stream(tcp::Peer::kAccepted);
+  while (end.receive(peer)) {
+  }
+  require(end.down() && !end.cause().empty(), "a stream that has ended says why");
+  for (const Rank stranger : {0, 2}) {
+    const auto* const pair = reinterpret_cast<const std::byte*>(&home.inbox->pair(stranger));
+    require(
+        std::all_of(pair, pair + sizeof(PairArea), [](std::byte b) { return b == std::byte{}; }),
+        "other pairs are untouched");
+  }
+}
+
+void read_row(std::span<const std::byte> bytes) {
+  const auto row = control::decode_row(bytes, kRanks);
+  if (!row) return;
+  require(row->waits_for >= kNoRank && row->waits_for < kRanks, "a rank of the job, or none");
+  require(control::decode_row(control::encode_row(*row), kRanks).has_value(),
+          "what was a row is one");
+}
+
+}  // namespace
+
+void run_one(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  const auto rest = input.subspan(1, std::min(input.size() - 1, std::size_t{65536}));
+  if (rest.empty()) return;
+  (input[0] & std::byte{1}) == std::byte{0} ? read_frames(rest) : read_row(rest);
+}
+
+std::vector<Bytes> seeds() {
+  Bytes frames;
+  append(frames, tcp::Frame{.kind = tcp::FrameKind::kSlot, .index = 1, .bytes = 80, .number = 1});
+  frames.resize(frames.size() + 80, std::byte{7});
+  append(frames, tcp::Frame{.kind = tcp::FrameKind::kCells, .bytes = 24, .offset = 512});
+  frames.resize(frames.size() + 24, std::byte{9});
+  append(frames, tcp::Frame{.kind = tcp::FrameKind::kDone, .number = 3});
+  append(frames, tcp::Frame{.kind = tcp::FrameKind::kBye});
+  control::RankRow row;
+  row.state = RankState::kAlive;
+  row.entered = 5;
+  row.waits_for = 2;
+  row.last = OperationSignature{.operation = 5, .count = 100};
+  row.poison = Poison{.culprit = 1, .reporter = 2, .kind = Poison::Kind::kDeath};
+  return {marked(0, frames), marked(1, control::encode_row(row))};
+}
+
+}  // namespace tutti::fuzz

@@ -1,0 +1,156 @@
+// Jobs whose messages travel over TCP: on one host because it is forced, and between hosts (that
+// TUTTI_HOST_ID tells apart, on the loopback), with shared memory inside each. What is right there,
+// what is counted, and what is said when a rank of another host does not do its part.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <tutti/tutti.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "algorithms/algorithm.hpp"
+#include "forked_job.hpp"
+#include "job.hpp"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kSizes[] = {1, 2, 3, 124, 1000, 4099, 300'001};
+
+struct Hosts {
+  int ranks = 4;
+  int ranks_per_host = 2;
+  const char* transport = "auto";
+  int op_timeout_ms = 20'000;
+};
+
+void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+// Joins a job of several hosts, runs `body`, destroys what it leaves. Those in `killed` kill
+// themselves.
+void run_hosts(const Hosts& hosts,
+               const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body,
+               const std::vector<int>& killed = {}) {
+  set("TUTTI_IFNAME", "lo");
+  set("TUTTI_TRANSPORT", hosts.transport);
+  const auto results = testing::run_forked(
+      hosts.ranks,
+      [&](const testing::ForkedRank& self) {
+        set("TUTTI_HOST_ID", "host " + std::to_string(self.rank / hosts.ranks_per_host));
+        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+        config.opTimeoutMs = hosts.op_timeout_ms;
+        tuttiComm_t comm = nullptr;
+        ASSERT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
+                  tuttiSuccess)
+            << tuttiGetLastError(nullptr);
+        body(comm, self);
+        EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+      },
+      with_unique_id());
+  testing::expect_all_passed(results, killed);
+}
+
+tuttiCommInfo_t info_of(tuttiComm_t comm) {
+  tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+  EXPECT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+  return info;
+}
+
+void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {
+  for (const Algorithm* algorithm : all_algorithms()) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess)
+        << tuttiGetLastError(comm);
+    for (const std::size_t count : kSizes)
+      ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
+          << algorithm->name << " count " << count;
+  }
+}
+
+class Wire : public ::testing::TestWithParam<int> {};
+
+TEST_P(Wire, EveryAlgorithmIsRightWhereTcpIsForced) {
+  const int ranks = GetParam();
+  run_hosts({.ranks = ranks, .ranks_per_host = ranks, .transport = "tcp"},
+            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              EXPECT_STREQ(info_of(comm).transport, "tcp");
+              check_all_algorithms(comm, self);
+            });
+}
+
+TEST_P(Wire, EveryAlgorithmIsRightBetweenHosts) {
+  run_hosts({.ranks = GetParam()}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    EXPECT_STREQ(info_of(comm).transport, self.ranks > 2 ? "shm+tcp" : "shm");
+    check_all_algorithms(comm, self);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Wire, ::testing::Values(2, 3, 4, 5, 8));
+
+TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
+  run_hosts({},
+            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+              if (self.rank == 3) ::raise(SIGKILL);
+              std::string told;
+              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+              EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
+              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+              comm = nullptr;
+            },
+            {3});
+}
+
+TEST(WireFaults, CallsThatDoNotMatchNameBothSides) {
+  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    const std::size_t count = self.rank == 2 ? 1000 : 999;
+    const std::string told = check_sum(comm, self.rank, self.ranks, count, false);
+    EXPECT_THAT(told, AllOf(HasSubstr("calls do not match"), HasSubstr("count 1000"),
+                            HasSubstr("count 999")));
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+  });
+}
+
+TEST(WireFaults, WhoDoesNotComeIsNamedAtTheTimeout) {
+  run_hosts({.op_timeout_ms = 1500}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+    if (self.rank != 3) {
+      EXPECT_THAT(check_sum(comm, self.rank, self.ranks, 1000, false), HasSubstr("rank 3 (pid "));
+    } else {
+      tuttiResult_t state = tuttiSuccess;  // the others' word comes with their question
+      while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+    }
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+  });
+}
+
+TEST(WireFaults, WhoLeavesInOrderIsNotTakenForDead) {
+  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+    if (self.rank == 3) return;
+    const std::string told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+    EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("left")));
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+  });
+}
+
+TEST(WireFaults, AnAbortReachesTheOtherHosts) {
+  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+    if (self.rank != 3) {
+      EXPECT_NE(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+    }
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,88 @@
+// What one rank knows of one peer over TCP, and what the peer's frames may touch: the words and
+// cells of its own pair, and the arena. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/result.hpp"
+#include "transports/inbox.hpp"
+#include "transports/tcp/frame.hpp"
+#include "transports/tcp/stream.hpp"
+
+namespace tutti::tcp {
+
+// This rank's inbox, and what else concerns every peer.
+struct Home {
+  Rank rank = kNoRank;
+  InboxLayout layout;
+  std::optional<PrivateInbox> inbox;  // there while any peer has a stream
+  std::uint64_t done = 0;
+};
+
+class Peer final : public Sink {
+ public:
+  Peer(Rank rank, Home& home);
+
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] bool mirrored() const { return mirror_.has_value(); }
+  [[nodiscard]] Status make_mirror();
+  // Made by this rank, or by the peer; both, where both began at once.
+  enum Side : std::uint8_t { kMade, kAccepted };
+  [[nodiscard]] std::optional<Stream>& stream(Side side) { return streams_[side]; }
+  void expect_reply(const Token& reply) { reply_ = reply; }
+  // Where this rank sends: always the same one, or messages could overtake each other. Null: none.
+  [[nodiscard]] Stream* way();
+  // Has it a stream, and is none down?
+  [[nodiscard]] bool connected() const {
+    return (streams_[kMade] || streams_[kAccepted]) && broken() == nullptr;
+  }
+  // A stream that is down, if any.
+  [[nodiscard]] const Stream* broken() const;
+
+  // Of specs that have been checked; open_send needs the mirror.
+  [[nodiscard]] Connection open_send(const ConnectionSpec& spec);
+  [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
+
+  // Sends what this rank has committed, consumed and done since the last time.
+  void pump();
+  // The last that is sent.
+  void say_goodbye();
+  // Has the kernel everything that was pumped? And the peer's kernel?
+  [[nodiscard]] bool flushed();
+  [[nodiscard]] bool acknowledged();
+
+  // What the peer has told.
+  [[nodiscard]] std::uint64_t done() const { return done_; }
+  [[nodiscard]] bool has_left() const { return has_left_; }
+
+  [[nodiscard]] bool opening(std::span<const std::byte> bytes) override;
+  [[nodiscard]] std::byte* landing(const Frame& frame) override;
+  [[nodiscard]] bool landed(const Frame& frame) override;
+  [[nodiscard]] bool take(const Frame& frame, const std::byte* bytes) override;
+
+ private:
+  void pump_messages(Stream& way, std::uint8_t index);
+  void pump_credit(Stream& way, std::uint8_t index);
+  void land_cells(const Frame& frame, const std::byte* bytes);
+
+  const Rank rank_;
+  Home& home_;
+  std::optional<Stream> streams_[2];
+  Stream* way_ = nullptr;
+  Token reply_{};
+
+  std::optional<PrivateInbox> mirror_;  // of the peer's inbox
+  ConnectionStates send_, recv_;
+  std::array<std::array<Post, kMaxSlots>, kMaxConnectionsPerPair> posts_{};
+  std::uint32_t sends_opened_ = 0, recvs_opened_ = 0;  // a bit an index
+  // By index: messages and credits sent, and messages of slots that have landed.
+  std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{}, produced_{};
+  std::uint64_t done_ = 0, done_said_ = 0;
+  bool has_left_ = false;
+};
+
+}  // namespace tutti::tcp
