@@ -69,7 +69,8 @@ class Transport {
   [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
   // And has it all reached the peers' hosts, so that close() loses none of it? The same.
   [[nodiscard]] virtual bool acknowledged() const { return true; }
-  // Is there a connection with `peer`, in either direction, that holds as far as is known? The same.
+  // Is there a connection with `peer`, in either direction, that holds as far as is known? The
+  // same.
   [[nodiscard]] virtual bool connected(Rank /*peer*/) const { return true; }
   // Has `peer` said that it leaves in order? The same.
   [[nodiscard]] virtual bool has_left(Rank /*peer*/) const { return false; }

@@ -184,7 +184,8 @@ TEST(Network, AHostThatIsCutOffEndsAnOperationAtItsTimeout) {
       run_at_hosts(networks, 2, 2, IdKind::kAgreedV4, [&](Rank rank, const UniqueId& id) {
         Config config;
         config.op_timeout_ns = 1'500'000'000;
-        const auto communicator = Communicator::create(id, rank, 2, {.config = config, .cancel = {}});
+        const auto communicator =
+            Communicator::create(id, rank, 2, {.config = config, .cancel = {}});
         ASSERT_TRUE(communicator) << communicator.error().message;
         expect_sum(**communicator, rank, 2, 1000);
         if (rank == 0) networks.cut(1);
