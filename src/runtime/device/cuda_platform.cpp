@@ -236,6 +236,12 @@ class CudaPlatform final : public Platform {
     return checked(cudaEventSynchronize(static_cast<cudaEvent_t>(event)),
                    "work before an event failed", -1);
   }
+  Result<std::uint64_t> id_of(int device, Stream stream) override {
+    const DeviceOfStream here(device, stream_of(stream));
+    unsigned long long id = 0;
+    TUTTI_TRY(checked(cudaStreamGetId(stream_of(stream), &id), "a stream has no id", device));
+    return id;
+  }
   Result<std::uint64_t> capture_of(int device, Stream stream) override {
     const DeviceOfStream here(device, stream_of(stream));
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -218,14 +218,15 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
   Ticket ticket;
   std::unique_lock lock(mutex_);
   if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
-  for (const Issue& issue : issues) {
+  for (Issue issue : issues) {
     const int device = device_of(issue.rank);
+    TUTTI_TRY_ASSIGN(issue.stream_id, platform_.id_of(device, issue.stream));
     TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
     if (capture != 0) {
       captured[{device, capture}].push_back(issue);
       continue;
     }
-    ticket.emplace(device, batches_[device].number);
+    ticket.push_back({device, batches_[device].number, issue.stream, issue.stream_id});
     TUTTI_TRY(add(issue, lock));
   }
   TUTTI_TRY(enqueue_captured(captured));
@@ -235,9 +236,15 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
 Status Job::await(const Ticket& ticket, std::int64_t timeout_ns) {
   const Deadline deadline = timeout_ns > 0 ? Deadline::in_ns(timeout_ns)
                                            : Deadline{std::numeric_limits<std::int64_t>::max()};
-  std::unique_lock lock(mutex_);
-  for (const auto& [device, number] : ticket)
-    TUTTI_TRY(await_launch(device, number, lock, deadline));
+  for (const Pending& one : ticket) {
+    std::unique_lock lock(mutex_);
+    TUTTI_TRY(await_launch(one.device, one.number, lock, deadline));
+    // The next launch, which changes these, needs this rank.
+    const Batch& batch = batches_[one.device];
+    lock.unlock();
+    if (batch.stream_id != one.stream_id)
+      TUTTI_TRY(platform_.wait(one.device, one.stream, batch.over));
+  }
   return {};
 }
 
@@ -253,18 +260,24 @@ Status Job::enqueue_captured(const Captured& launches) {
                       "group call",
                       all, key.first, kHardwareQueues));
     TUTTI_TRY(check_alike(together));
-    TUTTI_TRY(launch(together, true));
+    TUTTI_TRY(launch_captured(together));
   }
   return {};
 }
 
-// The last rank of a device launches for all. Without the lock: where the queue of launches is full
-// the launch waits for kernels, and these may wait for what ranks of other devices are to launch.
-// The other ranks of this device wait for the batch's number, so nobody else touches batch or
-// members.
+// The last rank of a device launches for all, on its own stream; the others have marked theirs
+// before, each in its thread. CUDA is called without the lock: where a queue is full the call waits
+// for kernels, and these may wait for what ranks of other devices are to launch. The other ranks of
+// this device wait for the batch's number, so nobody else touches batch or members.
 Status Job::add(const Issue& issue, std::unique_lock<std::mutex>& lock) {
   const int device = device_of(issue.rank);
   Batch& batch = batches_[device];
+  if (batch.issues.size() + 1 < ranks_on(device)) {
+    lock.unlock();
+    const Status marked = platform_.record(members_[at(issue.rank)].arrived, device, issue.stream);
+    lock.lock();
+    TUTTI_TRY(marked);
+  }
   if (std::ranges::any_of(batch.issues, [&](const Issue& one) { return one.rank == issue.rank; }))
     return make_error(
         Code::kInvalidUsage,
@@ -276,7 +289,7 @@ Status Job::add(const Issue& issue, std::unique_lock<std::mutex>& lock) {
   batch.launching = true;
   lock.unlock();
   Status launched = check_alike(batch.issues);
-  if (launched) launched = launch(batch.issues, false);
+  if (launched) launched = launch_batch(batch);
   lock.lock();
   batch.launching = false;
   batch.failed = launched ? std::nullopt : std::optional(launched.error());
@@ -329,42 +342,58 @@ Status Job::check_alike(std::span<const Issue> issues) {
   return {};
 }
 
-// On the first one's stream, after what the others' streams hold, and before what they hold later.
-// An operation on another stream than the rank's last one comes after that one.
-Status Job::launch(std::span<const Issue> issues, bool captured) {
-  const Stream stream = issues.front().stream;
-  const int device = device_of(issues.front().rank);
-  std::vector<Task> tasks;
-  for (const Issue& issue : issues) {
-    Member& member = members_[at(issue.rank)];
-    tasks.push_back(issue.task);
-    if (issue.stream != stream) {
-      TUTTI_TRY(platform_.record(member.arrived, device, issue.stream));
-      TUTTI_TRY(platform_.wait(device, stream, member.arrived));
-    }
-    // A graph cannot wait for what is outside of it; its user orders the replays.
-    if (!captured && member.last != nullptr && member.last_stream != issue.stream)
-      TUTTI_TRY(platform_.wait(device, stream, member.last));
+// After what the others' streams hold, and before what they hold later, which await() sees to. An
+// operation on another stream than the rank's last one comes after that one.
+Status Job::launch_batch(Batch& batch) {
+  const Issue& own = batch.issues.back();
+  const int device = device_of(own.rank);
+  for (const Issue& issue : batch.issues) {
+    const Member& member = members_[at(issue.rank)];
+    if (issue.stream_id != own.stream_id)
+      TUTTI_TRY(platform_.wait(device, own.stream, member.arrived));
+    if (member.last != nullptr && member.last_stream != issue.stream_id)
+      TUTTI_TRY(platform_.wait(device, own.stream, member.last));
   }
-  TUTTI_TRY(platform_.launch({.device = device,
-                              .stream = stream,
-                              .type = issues.front().type,
-                              .op = issues.front().op,
-                              .blocks_each = issues.front().blocks,
-                              .tasks = tasks}));
-  const Member& first = members_[at(issues.front().rank)];
-  const Event over = captured ? first.arrived : first.launched;
-  if (!captured ||
-      std::ranges::any_of(issues, [&](const Issue& issue) { return issue.stream != stream; }))
-    TUTTI_TRY(platform_.record(over, device, stream));
-  for (const Issue& issue : issues) {
-    Member& member = members_[at(issue.rank)];
-    if (issue.stream != stream) TUTTI_TRY(platform_.wait(device, issue.stream, over));
-    if (captured) continue;
-    member.last = over;
-    member.last_stream = issue.stream;
+  TUTTI_TRY(launch(batch.issues));
+  batch.over = members_[at(own.rank)].launched;
+  batch.stream_id = own.stream_id;
+  TUTTI_TRY(platform_.record(batch.over, device, own.stream));
+  for (const Issue& issue : batch.issues) {
+    members_[at(issue.rank)].last = batch.over;
+    members_[at(issue.rank)].last_stream = issue.stream_id;
   }
   return {};
+}
+
+// All by one thread. A graph cannot wait for what is outside of it; its user orders the replays.
+Status Job::launch_captured(std::span<const Issue> issues) {
+  const Issue& own = issues.back();
+  const int device = device_of(own.rank);
+  const Event over = members_[at(own.rank)].arrived;
+  std::vector<const Issue*> others;
+  for (const Issue& issue : issues)
+    if (issue.stream_id != own.stream_id) others.push_back(&issue);
+  for (const Issue* const other : others) {
+    const Event arrived = members_[at(other->rank)].arrived;
+    TUTTI_TRY(platform_.record(arrived, device, other->stream));
+    TUTTI_TRY(platform_.wait(device, own.stream, arrived));
+  }
+  TUTTI_TRY(launch(issues));
+  if (!others.empty()) TUTTI_TRY(platform_.record(over, device, own.stream));
+  for (const Issue* const other : others) TUTTI_TRY(platform_.wait(device, other->stream, over));
+  return {};
+}
+
+Status Job::launch(std::span<const Issue> issues) {
+  const Issue& own = issues.back();
+  std::vector<Task> tasks;
+  for (const Issue& issue : issues) tasks.push_back(issue.task);
+  return platform_.launch({.device = device_of(own.rank),
+                           .stream = own.stream,
+                           .type = own.type,
+                           .op = own.op,
+                           .blocks_each = own.blocks,
+                           .tasks = tasks});
 }
 
 void Job::abort() {

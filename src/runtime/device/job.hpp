@@ -42,6 +42,7 @@ inline constexpr std::size_t kHardwareQueues = 8;
 struct Issue {
   Rank rank = 0;
   Stream stream = nullptr;
+  std::uint64_t stream_id = 0;  // Platform::id_of
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t blocks = 1;
@@ -96,12 +97,20 @@ class Job {
   [[nodiscard]] Result<Connection> open(const ConnectionSpec& spec, Messages messages,
                                         bool sender) const;
 
-  // The launches that some calls are part of: by device, of which number.
-  using Ticket = std::map<int, std::uint64_t>;
+  // The launch that a call is part of, and the stream that goes on behind it.
+  struct Pending {
+    int device = 0;
+    std::uint64_t number = 0;  // of the device's batch
+    Stream stream = nullptr;
+    std::uint64_t stream_id = 0;
+  };
+  using Ticket = std::vector<Pending>;
   // Enqueues operations of one thread, at most one a rank. Where other ranks live on the device as
   // well, it is launched when they have called too, which await() waits for, at most `timeout_ns`
-  // (0: for ever). What is captured is launched at once. Errors: kTimeout naming who did not come,
-  // kInvalidUsage where the ranks of a device call different things, kRemoteError after abort().
+  // (0: for ever), by the thread that enqueued: its streams may be its own alone
+  // (cudaStreamPerThread). What is captured is launched at once. Errors: kTimeout naming who did
+  // not come, kInvalidUsage where the ranks of a device call different things, kRemoteError after
+  // abort().
   [[nodiscard]] Result<Ticket> enqueue(std::span<const Issue> issues);
   [[nodiscard]] Status await(const Ticket& ticket, std::int64_t timeout_ns);
   // Ends all operations on all ranks, and every await(); what is enqueued later is refused. No CUDA
@@ -121,8 +130,8 @@ class Job {
     std::uint64_t plan_bytes = 0;        // taken of these
     std::vector<std::byte*> more_plans;  // once they are full
     Event arrived = nullptr, launched = nullptr;
-    Event last = nullptr;          // after the last launch; one of the device's ranks'
-    Stream last_stream = nullptr;  // of this rank's last call
+    Event last = nullptr;           // after the last launch; one of the device's ranks'
+    std::uint64_t last_stream = 0;  // of this rank's last call, by id
   };
   // Calls of the ranks of one device that have come so far.
   struct Batch {
@@ -130,6 +139,8 @@ class Job {
     bool launching = false;       // by the last of them, without the lock
     std::uint64_t number = 0;     // of the batch that is being gathered
     std::optional<Error> failed;  // of the last one
+    Event over = nullptr;         // after the last one
+    std::uint64_t stream_id = 0;  // that it was launched on
   };
   [[nodiscard]] static std::size_t at(Rank rank) { return static_cast<std::size_t>(rank); }
   [[nodiscard]] Status allocate_all();
@@ -144,7 +155,9 @@ class Job {
   void wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline);
   [[nodiscard]] Status await_launch(int device, std::uint64_t number,
                                     std::unique_lock<std::mutex>& lock, Deadline deadline);
-  [[nodiscard]] Status launch(std::span<const Issue> issues, bool captured);
+  [[nodiscard]] Status launch_captured(std::span<const Issue> issues);
+  [[nodiscard]] Status launch_batch(Batch& batch);
+  [[nodiscard]] Status launch(std::span<const Issue> issues);
   [[nodiscard]] static Status check_alike(std::span<const Issue> issues);
   [[nodiscard]] std::string absent_from(const Batch& batch, int device) const;
 

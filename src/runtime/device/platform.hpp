@@ -64,6 +64,9 @@ class Platform {
   [[nodiscard]] virtual Status wait(int device, Stream stream, Event event) = 0;
   [[nodiscard]] virtual Status synchronize(Event event) = 0;
 
+  // Of a stream, as long as the process lives: a handle may be another stream's later, and
+  // cudaStreamPerThread is another one in every thread.
+  [[nodiscard]] virtual Result<std::uint64_t> id_of(int device, Stream stream) = 0;
   // Of the capture into a graph that a stream is in; 0: none.
   [[nodiscard]] virtual Result<std::uint64_t> capture_of(int device, Stream stream) = 0;
   [[nodiscard]] virtual Status launch(const LaunchCall& call) = 0;

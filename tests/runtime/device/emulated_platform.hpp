@@ -20,45 +20,94 @@ namespace tutti::test {
 
 class EmulatedStream {
  public:
-  explicit EmulatedStream(std::uint64_t capture = 0)
-      : capture_(capture), worker_([this](const std::stop_token& over) { work(over); }) {}
-  void enqueue(std::function<void()> item) {
-    const std::lock_guard lock(mutex_);
-    items_.push_back(std::move(item));
-    changed_.notify_all();
+  using Passed = std::shared_ptr<std::atomic<bool>>;  // has an event been reached?
+
+  explicit EmulatedStream(std::uint64_t capture = 0) : capture_(capture) { remake(); }
+  void enqueue(std::function<void()> item) { last().enqueue({.run = std::move(item)}); }
+  void launch(std::function<void()> kernel) {
+    last().enqueue({.run = std::move(kernel), .kernel = true});
   }
+  void record(Passed passed) {
+    last().enqueue({.run = [passed = std::move(passed)] {
+      passed->store(true);
+      passed->notify_all();
+    }});
+  }
+  void wait(Passed passed) { last().enqueue({.until = std::move(passed)}); }
   void synchronize() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return items_.empty() && !busy_; });
+    for (const auto& queue : queues_) queue->synchronize();
   }
+  // Does it wait for an event, rather than run a kernel or have nothing left?
+  [[nodiscard]] bool waits_for_an_event() { return last().waits_for_an_event(); }
+  // Another stream at the same handle; what is enqueued on the one before still runs.
+  void remake() { queues_.push_back(std::make_unique<Queue>()); }
+  [[nodiscard]] std::uint64_t id() const { return queues_.back()->id; }
   // In a capture, what is enqueued is kept for replays, by whoever owns the stream.
   [[nodiscard]] std::uint64_t capture() const { return capture_; }
 
  private:
-  void work(const std::stop_token& over) {
-    std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, over, [this] { return !items_.empty(); })) {
-      const std::function<void()> item = std::move(items_.front());
-      items_.pop_front();
-      busy_ = true;
-      lock.unlock();
-      item();
-      lock.lock();
-      busy_ = false;
+  // Does something, or waits for an event.
+  struct Item {
+    std::function<void()> run = {};
+    Passed until = {};
+    bool kernel = false;
+  };
+  class Queue {
+   public:
+    Queue() : worker_([this](const std::stop_token& over) { work(over); }) {}
+    void enqueue(Item item) {
+      const std::lock_guard lock(mutex_);
+      items_.push_back(std::move(item));
       changed_.notify_all();
     }
-  }
+    void synchronize() {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return items_.empty() && !busy_; });
+    }
+    [[nodiscard]] bool waits_for_an_event() {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return (items_.empty() && !busy_) || waiting_ || in_kernel_; });
+      return waiting_;
+    }
+    const std::uint64_t id = ++made;
+
+   private:
+    static inline std::atomic<std::uint64_t> made{0};
+    void work(const std::stop_token& over) {
+      std::unique_lock lock(mutex_);
+      while (changed_.wait(lock, over, [this] { return !items_.empty(); })) {
+        const Item item = std::move(items_.front());
+        items_.pop_front();
+        busy_ = true;
+        waiting_ = item.until != nullptr && !item.until->load();
+        in_kernel_ = item.kernel;
+        changed_.notify_all();
+        lock.unlock();
+        if (item.until != nullptr)
+          item.until->wait(false);
+        else
+          item.run();
+        lock.lock();
+        busy_ = waiting_ = in_kernel_ = false;
+        changed_.notify_all();
+      }
+    }
+    std::mutex mutex_;
+    std::condition_variable_any changed_;
+    std::deque<Item> items_;
+    bool busy_ = false, waiting_ = false, in_kernel_ = false;
+    std::jthread worker_;  // the last: it ends before what it uses
+  };
+  [[nodiscard]] Queue& last() { return *queues_.back(); }
 
   const std::uint64_t capture_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<std::function<void()>> items_;
-  bool busy_ = false;
-  std::jthread worker_;  // the last: it ends before what it uses
+  std::vector<std::unique_ptr<Queue>> queues_;
 };
 
 class EmulatedPlatform final : public device::Platform {
  public:
+  // As cudaStreamPerThread: another stream in every thread.
+  static inline const device::Stream kPerThread = reinterpret_cast<device::Stream>(2);
   struct Shape {
     int devices = 1;
     int blocks = 12;  // resident on a device
@@ -109,22 +158,18 @@ class EmulatedPlatform final : public device::Platform {
   Status record(device::Event event, int, device::Stream stream) override {
     auto passed = std::make_shared<std::atomic<bool>>(false);
     static_cast<Mark*>(event)->set(passed);
-    of(stream).enqueue([passed] {
-      passed->store(true);
-      passed->notify_all();
-    });
+    of(stream).record(std::move(passed));
     return {};
   }
   Status wait(int, device::Stream stream, device::Event event) override {
-    of(stream).enqueue([passed = static_cast<Mark*>(event)->get()] {
-      if (passed) passed->wait(false);
-    });
+    if (auto passed = static_cast<Mark*>(event)->get()) of(stream).wait(std::move(passed));
     return {};
   }
   Status synchronize(device::Event event) override {
     if (const auto passed = static_cast<Mark*>(event)->get()) passed->wait(false);
     return {};
   }
+  Result<std::uint64_t> id_of(int, device::Stream stream) override { return of(stream).id(); }
   Result<std::uint64_t> capture_of(int, device::Stream stream) override {
     return of(stream).capture();
   }
@@ -146,18 +191,23 @@ class EmulatedPlatform final : public device::Platform {
     else
       known = false;
     if (!known) return make_error(Code::kNotSupported, "not emulated");
-    of(call.stream).enqueue(std::move(kernel));
+    of(call.stream).launch(std::move(kernel));
     return {};
   }
   int device_of(const void*) override { return 0; }
 
   [[nodiscard]] int launches() const { return launches_; }
+  EmulatedStream& of(device::Stream stream) {
+    if (stream != kPerThread) return *static_cast<EmulatedStream*>(stream);
+    const std::lock_guard lock(mutex_);
+    return per_thread_[std::this_thread::get_id()];
+  }
 
  private:
   // What an event last marked.
   class Mark {
    public:
-    using Passed = std::shared_ptr<std::atomic<bool>>;
+    using Passed = EmulatedStream::Passed;
     void set(Passed passed) {
       const std::lock_guard lock(mutex_);
       passed_ = std::move(passed);
@@ -171,9 +221,10 @@ class EmulatedPlatform final : public device::Platform {
     mutable std::mutex mutex_;
     Passed passed_;
   };
-  static EmulatedStream& of(device::Stream stream) { return *static_cast<EmulatedStream*>(stream); }
 
   const Shape shape_;
+  std::mutex mutex_;
+  std::map<std::thread::id, EmulatedStream> per_thread_;  // guarded by mutex_
   std::atomic<int> allocated_{0}, launches_{0};
 };
 

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -117,6 +118,7 @@ class Ranks {
     }
     EXPECT_FALSE(job_->fault()) << what;
   }
+  [[nodiscard]] std::vector<std::vector<std::int32_t>>& inputs() { return inputs_; }
   [[nodiscard]] std::vector<std::vector<std::int32_t>>& outputs() { return outputs_; }
 
  private:
@@ -179,6 +181,66 @@ TEST(DeviceJob, PlansTakeTurns) {
     for (int again = 0; again < 3; ++again) ASSERT_TRUE(ranks.call_together(forced(name)));
     ranks.expect(want, name);
   }
+}
+
+// The default stream of a thread has one handle in all threads. Each rank's holds back its input,
+// and then copies its output.
+TEST(DeviceJob, EachRanksThreadHasADefaultStreamOfItsOwn) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2);
+  for (const std::size_t held : {0, 1}) {
+    const auto want = ranks.fill(300, random);
+    std::vector<std::vector<std::int32_t>> inputs(2), copies(2);
+    std::latch first_came(1);
+    std::atomic<bool> go{false};
+    std::vector<EmulatedStream*> streams(2);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < 2; ++rank)
+        threads.emplace_back([&, rank] {
+          EmulatedStream& own = platform.of(EmulatedPlatform::kPerThread);
+          streams[rank] = &own;
+          std::swap(inputs[rank], ranks.inputs()[rank]);
+          ranks.inputs()[rank].resize(300);
+          own.enqueue([&, rank] {
+            if (rank == held) go.wait(false);
+            std::ranges::copy(inputs[rank], ranks.inputs()[rank].data());
+          });
+          if (rank == 1) first_came.wait();
+          Issue issue = *ranks.issue(rank, {});
+          issue.stream = EmulatedPlatform::kPerThread;
+          const auto ticket = ranks.job().enqueue({&issue, 1});
+          if (rank == 0) first_came.count_down();
+          ASSERT_TRUE(ticket);
+          EXPECT_TRUE(ranks.job().await(*ticket, kLongNs));
+          own.enqueue([&, rank] { copies[rank] = ranks.outputs()[rank]; });
+        });
+    }
+    EXPECT_TRUE(streams[1 - held]->waits_for_an_event()) << "rank " << held << " is held back";
+    go = true;
+    go.notify_all();
+    for (EmulatedStream* const stream : streams) stream->synchronize();
+    EXPECT_THAT(copies, testing::Each(want));
+  }
+}
+
+// Two streams, one after the other, at the same handle.
+TEST(DeviceJob, AStreamIsNoOtherOneThatHadItsHandle) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2, 2);
+  const auto want = ranks.fill(300, random);
+  const auto call = [&](std::size_t rank) {
+    const Issue issue = *ranks.issue(rank, forced("ring@slots"));
+    return submit(ranks.job(), {&issue, 1}, kLongNs);
+  };
+  ASSERT_TRUE(call(0));
+  ranks.stream(0).remake();
+  ASSERT_TRUE(call(0));
+  EXPECT_TRUE(ranks.stream(0).waits_for_an_event()) << "an operation runs beside another";
+  for (int again = 0; again < 2; ++again) ASSERT_TRUE(call(1));
+  ranks.expect(want, "twice");
 }
 
 TEST(DeviceJob, RanksOfADeviceAreOneLaunchWhateverTheOrderOfTheirThreads) {
