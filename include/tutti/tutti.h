@@ -23,15 +23,16 @@
  *
  * Device memory. A rank whose thread has a current CUDA device when it is initialized (the program
  * has used CUDA before) takes buffers of device memory too, both of a call or none
- * (tuttiInvalidArgument). A rank that has no device takes device memory for host memory, and such a
- * call crashes: tuttiCommCuDevice tells. The call enqueues on
- * `stream` (NULL: the default stream) and returns once all ranks that share the rank's GPU have
- * called: ranks of one GPU are launched together, so several of them in one thread belong into a
- * group. What a kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may
- * be captured into CUDA graphs; the first of its size and type allocates and should come before.
- * Ranks of one GPU that are captured into graphs of their own are at most 8. Calls of a
- * communicator on several streams run in the order of issue. In this version all ranks of a call
- * with device memory are threads of one process, at most 16 on one GPU.
+ * (tuttiInvalidArgument). A rank that has no device (tuttiCommCuDevice) refuses device memory with
+ * tuttiNotSupported where a communicator has been made since the program first used CUDA; where
+ * none has, it takes it for host memory, and the call crashes. The call enqueues on `stream` (NULL:
+ * the default stream) and returns once all ranks that share the rank's GPU have called: ranks of
+ * one GPU are launched together, so several of them in one thread belong into a group. What a
+ * kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may be captured
+ * into CUDA graphs; the first of its size and type allocates and should come before. Ranks of one
+ * GPU that are captured into graphs of their own are at most 8. Calls of a communicator on several
+ * streams run in the order of issue. In this version all ranks of a call with device memory are
+ * threads of one process, at most 16 on one GPU.
  *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
  * count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage
@@ -335,7 +336,7 @@ TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nran
  * else ndev ranks on host memory alone. Use the ranks from ndev threads, or from one thread in
  * groups. On failure no handle is left.
  * Errors: those of tuttiCommInitRank; tuttiInvalidArgument for a device that is not there,
- * tuttiNotSupported for a devlist where no device runs this build's kernels. */
+ * tuttiNotSupported for a devlist with a device that does not run this build's kernels. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist);
 
 /* Completes everything that was issued on the communicator, so that tuttiCommDestroy will not wait

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <map>
 #include <utility>
 #include <vector>
@@ -106,7 +107,24 @@ std::optional<Error> Communicator::device_fault() const {
   return on_device_ == nullptr ? std::nullopt : on_device_->fault();
 }
 
+namespace {
+
+// Once a process: what its ranks will not do, before the first call that wants it.
+void warn_of_cuda_fault(const Log& log) {
+  static std::atomic<bool> told{false};
+  const std::string_view fault = device::cuda_fault();
+  // Relaxed: it guards nothing but the line.
+  if (fault.empty() || told.exchange(true, std::memory_order_relaxed)) return;
+  TUTTI_LOG(log, LogLevel::kWarn,
+            "the program uses CUDA, which this build cannot: {}; calls with device memory will be "
+            "refused",
+            fault);
+}
+
+}  // namespace
+
 Status Communicator::join_on_device(std::optional<int> device) {
+  warn_of_cuda_fault(log_);
   device::Platform* const platform = device::cuda_platform();
   if (!device || platform == nullptr) return {};
   TUTTI_TRY_ASSIGN(on_device_, RankOnDevice::join(*platform, control_->session(), rank_, ranks_,

@@ -1,6 +1,5 @@
 // Devices by the CUDA runtime. Compiled by g++; the kernels are in interpreter_*.cu.
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/device/driver.hpp"
 #include "runtime/device/interpreter.hpp"
 #include "runtime/device/platform.hpp"
 
@@ -117,7 +117,15 @@ class CudaPlatform final : public Platform {
     const std::lock_guard lock(mutex_);
     if (loaded_.contains(device)) return {};
     const OnDevice here(device);
-    TUTTI_TRY(checked(load_kernels(), "cannot load the interpreter's kernels", device));
+    const cudaError_t error = load_kernels();
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) {
+      static_cast<void>(cudaGetLastError());
+      return make_error(Code::kNotSupported,
+                        fmt::format("this build's kernels do not run on CUDA device {}: {}; "
+                                    "configure with its number in TUTTI_CUDA_ARCHITECTURES",
+                                    device, cudaGetErrorString(error)));
+    }
+    TUTTI_TRY(checked(error, "cannot load the interpreter's kernels", device));
     loaded_.insert(device);
     return {};
   }
@@ -294,26 +302,33 @@ class CudaPlatform final : public Platform {
   std::set<int> loaded_;                   // guarded by mutex_
 };
 
-// Has this machine a device that runs these kernels?
-bool usable() {
+struct Found {
+  Platform* platform = nullptr;
+  const char* fault = "";
+};
+// Never destroyed: communicators may outlive main.
+Found find_platform() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 && load_kernels() == cudaSuccess)
-    return true;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaSuccess && devices > 0) return {.platform = new CudaPlatform};
   static_cast<void>(cudaGetLastError());
-  return false;
+  // Where there is no device nobody has memory of one.
+  const bool none = error == cudaSuccess || error == cudaErrorNoDevice;
+  return {.fault = none ? "" : cudaGetErrorString(error)};
+}
+const Found& found() {
+  static const Found once = find_platform();
+  return once;
 }
 
 }  // namespace
 
+// Without a driver in the process nobody has device memory; a program without CUDA need not wait
+// for a device to wake up.
 Platform* cuda_platform(bool wake) {
-  // Without a driver in the process nobody has device memory; a program without CUDA need not wait
-  // for a device to wake up.
-  void* const driver = wake ? nullptr : ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (!wake && driver == nullptr) return nullptr;
-  if (driver != nullptr) ::dlclose(driver);
-  // Never destroyed: communicators may outlive main.
-  static Platform* const platform = usable() ? new CudaPlatform : nullptr;
-  return platform;
+  return driver_is_loaded() || wake ? found().platform : nullptr;
 }
+
+std::string_view cuda_fault() { return driver_is_loaded() ? found().fault : ""; }
 
 }  // namespace tutti::device

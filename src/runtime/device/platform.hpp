@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "base/result.hpp"
 #include "base/types.hpp"
@@ -35,7 +36,8 @@ class Platform {
   [[nodiscard]] virtual int devices() = 0;  // how many there are
   [[nodiscard]] virtual Result<int> current_device() = 0;
   // Loads the interpreter's kernels. At its first launch a kernel that is not loaded may wait for
-  // those that run, and one of these for that very launch. Idempotent.
+  // those that run, and one of these for that very launch. Idempotent. kNotSupported where they do
+  // not run.
   [[nodiscard]] virtual Status load(int device) = 0;
   // That the interpreter's kernels run on at once, on an idle device.
   [[nodiscard]] virtual Result<int> resident_blocks(int device) = 0;
@@ -76,8 +78,11 @@ class Platform {
 };
 
 // CUDA's, made at first use; null where this build has no CUDA, the program has not used any so
-// far and `wake` does not ask for it all the same, or the machine has no device that runs these
-// kernels. Any thread.
+// far and `wake` does not ask for it all the same, or the machine has no device that this build's
+// CUDA runtime can use. Any thread.
 [[nodiscard]] Platform* cuda_platform(bool wake = false);
+// Why that is null although there is a driver and a device may be: the CUDA runtime's words. Empty
+// otherwise. Any thread.
+[[nodiscard]] std::string_view cuda_fault();
 
 }  // namespace tutti::device
