@@ -29,10 +29,16 @@
  * the default stream) and returns once all ranks that share the rank's GPU have called: ranks of
  * one GPU are launched together, so several of them in one thread belong into a group. What a
  * kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may be captured
- * into CUDA graphs; the first of its size and type allocates and should come before. Ranks of one
- * GPU that are captured into graphs of their own are at most 8. Calls of a communicator on several
- * streams run in the order of issue. In this version all ranks of a call with device memory are
- * threads of one process, at most 16 on one GPU.
+ * into CUDA graphs; the first of its size and type copies its plan to the GPU and should come
+ * before. Ranks of one GPU that are captured into graphs of their own are at most 8. Calls of a
+ * communicator on several streams run in the order of issue. In this version all ranks of a call
+ * with device memory are threads of one process, at most 16 on one GPU.
+ *
+ * Making and destroying a communicator allocates and frees memory of its GPUs, for which CUDA may
+ * wait until the kernels of other communicators have ended, and these for ranks that have not
+ * called. So every rank makes and destroys at the same place among its operations with other
+ * communicators, or synchronizes with these operations before. The same holds for a first operation
+ * of its size once 16 MiB of plans are on the GPU.
  *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
  * count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage

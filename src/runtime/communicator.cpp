@@ -207,6 +207,7 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   if (!settings) return tl::unexpected(settings.error());
   settings_ = *settings;
   TUTTI_TRY(agree_on_settings(deadline));
+  allocate_on_device();
   wait_policy_ = make_wait_policy(config_, host_ranks_, host_cores_);
   nt_bytes_ = make_nt_bytes(config_, host_ranks_);
   TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,

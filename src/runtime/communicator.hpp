@@ -167,6 +167,8 @@ class Communicator {
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
   // Before the exchange, so that ranks of one process know each other's devices after it.
   [[nodiscard]] Status join_on_device(std::optional<int> device);
+  // After it, so that all are there.
+  void allocate_on_device();
   [[nodiscard]] std::optional<Error> device_fault() const;
   // What follows from knowing all: how many cores there are together, and, if `laid_out`, orders.
   [[nodiscard]] Status agree_again(const OwnPlace& place, std::int32_t cores, bool laid_out,

@@ -132,6 +132,14 @@ Status Communicator::join_on_device(std::optional<int> device) {
   return {};
 }
 
+// What fails here matters to calls with device memory only, the first of which tries again.
+void Communicator::allocate_on_device() {
+  if (on_device_ == nullptr) return;
+  if (const Status allocated = on_device_->allocate(); !allocated)
+    TUTTI_LOG(log_, LogLevel::kInfo, "no calls with device memory yet: {}",
+              allocated.error().message);
+}
+
 Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllReduceCall& call) {
   TUTTI_TRY(manageable(false));
   if (call.count == 0) return std::nullopt;

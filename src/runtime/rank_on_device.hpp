@@ -1,5 +1,5 @@
-// A rank's share of its device: joins the ranks of the process when the communicator starts, takes
-// memory and blocks at its first call with device memory.
+// A rank's share of its device: joins the ranks of the process and takes memory when the
+// communicator starts, takes blocks at its first call with device memory.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,8 @@ class RankOnDevice {
   [[nodiscard]] bool holds(const void* memory) const {
     return job_->platform().device_of(memory) >= 0;
   }
+  // While the communicator starts, after all ranks have joined. Errors: those of Job::allocate.
+  [[nodiscard]] Status allocate() { return job_->allocate(); }
   // The user's thread. Errors: those of Job::prepare and Executor::prepare.
   [[nodiscard]] Result<device::Issue> prepare(const device::DeviceCall& call, const Forced& forced);
   // Of the last call, or null.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -63,23 +64,6 @@ class DeviceOfStream {
   bool changed_ = false;
 };
 
-// A stream of our own, which does not wait for the default one.
-class OwnStream {
- public:
-  OwnStream() { error_ = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  ~OwnStream() {
-    if (error_ == cudaSuccess) static_cast<void>(cudaStreamDestroy(stream_));
-  }
-  [[nodiscard]] cudaError_t error() const { return error_; }
-  [[nodiscard]] cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaError_t error_;
-};
-
 const void* kernel_of(DataType type, ReduceOp op) {
   for (const auto lookup : {integer_interpreter, float_interpreter, float8_interpreter})
     if (const void* const kernel = lookup(type, op)) return kernel;
@@ -115,7 +99,7 @@ class CudaPlatform final : public Platform {
 
   Status load(int device) override {
     const std::lock_guard lock(mutex_);
-    if (loaded_.contains(device)) return {};
+    if (own_streams_.contains(device)) return {};
     const OnDevice here(device);
     const cudaError_t error = load_kernels();
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) {
@@ -126,7 +110,11 @@ class CudaPlatform final : public Platform {
                                     device, cudaGetErrorString(error)));
     }
     TUTTI_TRY(checked(error, "cannot load the interpreter's kernels", device));
-    loaded_.insert(device);
+    // It does not wait for the default stream.
+    cudaStream_t own = nullptr;
+    TUTTI_TRY(checked(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking),
+                      "cannot make a stream", device));
+    own_streams_.emplace(device, own);
     return {};
   }
 
@@ -187,33 +175,28 @@ class CudaPlatform final : public Platform {
     if (memory == nullptr)
       return tl::unexpected(checked(cudaGetLastError(), "cannot allocate", device).error());
     auto* const place = static_cast<std::byte*>(memory);
-    const OwnStream stream;
-    cudaError_t error = stream.error();
-    if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, bytes, stream.get());
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream.get());
-    if (error == cudaSuccess) return place;
+    const Status cleared = run_now(device, "cannot clear memory", [&](cudaStream_t stream) {
+      return cudaMemsetAsync(memory, 0, bytes, stream);
+    });
+    if (cleared) return place;
     release(device, place);
-    return tl::unexpected(checked(error, "cannot clear memory", device).error());
+    return tl::unexpected(cleared.error());
   }
   void release(int device, std::byte* memory) override {
     const OnDevice here(device);
     static_cast<void>(cudaFree(memory));
   }
   Status upload(int device, void* to, const void* from, std::uint64_t bytes) override {
-    const OnDevice here(device);
-    const OwnStream stream;
-    cudaError_t error = stream.error();
-    if (error == cudaSuccess)
-      error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get());
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream.get());
-    return checked(error, "cannot copy to its memory", device);
+    return run_now(device, "cannot copy to its memory", [&](cudaStream_t stream) {
+      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
+    });
   }
-  Result<Word*> allocate_words(std::uint64_t count) override {
-    const OnDevice here(0);
+  Result<Word*> allocate_words(int device, std::uint64_t count) override {
+    const OnDevice here(device);
     void* memory = nullptr;
     TUTTI_TRY(checked(
         cudaHostAlloc(&memory, count * sizeof(Word), cudaHostAllocPortable | cudaHostAllocMapped),
-        "cannot allocate pinned host memory", 0));
+        "cannot allocate pinned host memory", device));
     auto* const words = static_cast<Word*>(memory);
     for (std::uint64_t i = 0; i < count; ++i) new (&words[i]) Word;
     return words;
@@ -297,9 +280,24 @@ class CudaPlatform final : public Platform {
  private:
   static cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
+  // What `enqueue` puts on the device's own stream has ended when this returns.
+  template <class Enqueue>
+  Status run_now(int device, const char* what, Enqueue&& enqueue) {
+    TUTTI_TRY(load(device));
+    cudaStream_t stream = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      stream = own_streams_.at(device);
+    }
+    const OnDevice here(device);
+    cudaError_t error = enqueue(stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    return checked(error, what, device);
+  }
+
   std::mutex mutex_;
-  std::set<std::pair<int, int>> reached_;  // guarded by mutex_
-  std::set<int> loaded_;                   // guarded by mutex_
+  std::set<std::pair<int, int>> reached_;    // guarded by mutex_
+  std::map<int, cudaStream_t> own_streams_;  // of devices whose kernels are loaded; by mutex_
 };
 
 struct Found {

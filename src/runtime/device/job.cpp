@@ -87,9 +87,9 @@ void Job::free_all() {
   reservations_.clear();
 }
 
-Status Job::prepare() {
+Status Job::allocate() {
   const std::lock_guard lock(mutex_);
-  if (prepared_) return {};
+  if (allocated_) return {};
   for (Rank rank = 0; rank < ranks(); ++rank) {
     if (!members_[at(rank)].joined)
       return make_error(
@@ -106,28 +106,44 @@ Status Job::prepare() {
   }
   Status made = allocate_all();
   if (made) made = fill_tables();
-  if (!made) free_all();  // the next call tries again
-  prepared_ = made.has_value();
+  if (!made) free_all();
+  allocated_ = made.has_value();
   return made;
 }
 
-Status Job::allocate_all() {
-  std::map<int, std::size_t> devices;
-  for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
+Status Job::prepare() {
+  TUTTI_TRY(allocate());
+  const std::lock_guard lock(mutex_);
+  if (prepared_) return {};
+  const Status reserved = reserve_blocks();
+  if (!reserved) reservations_.clear();
+  prepared_ = reserved.has_value();
+  return reserved;
+}
+
+Status Job::reserve_blocks() {
   blocks_each_ = ~0U;
-  one_device_ = devices.size() == 1;
-  for (const auto& [device, count] : devices) {
-    TUTTI_TRY(platform_.load(device));
-    for (const auto& [other, unused] : devices) {
-      TUTTI_TRY(platform_.reach(device, other));
-      whole_lines_ = whole_lines_ && platform_.whole_lines(device, other);
-    }
+  for (const int device : devices()) {
+    const std::size_t count = ranks_on(device);
     TUTTI_TRY_ASSIGN(const int resident, platform_.resident_blocks(device));
     TUTTI_TRY_ASSIGN(Reservation taken,
                      Reservation::take(device, resident, static_cast<int>(count)));
     blocks_each_ = std::min(
         blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.blocks()) / count));
     reservations_.push_back(std::move(taken));
+  }
+  return {};
+}
+
+Status Job::allocate_all() {
+  const std::set<int> all = devices();
+  one_device_ = all.size() == 1;
+  for (const int device : all) {
+    TUTTI_TRY(platform_.load(device));
+    for (const int other : all) {
+      TUTTI_TRY(platform_.reach(device, other));
+      whole_lines_ = whole_lines_ && platform_.whole_lines(device, other);
+    }
   }
   const SegmentLayout layout(ranks(), arena_bytes_);
   for (Member& member : members_) {
@@ -140,7 +156,8 @@ Status Job::allocate_all() {
   }
   if (host_words_.load() != nullptr) return {};
   constexpr std::size_t kWordsEach = sizeof(HostWords) / sizeof(Word);
-  TUTTI_TRY_ASSIGN(Word* const words, platform_.allocate_words(members_.size() * kWordsEach));
+  TUTTI_TRY_ASSIGN(Word* const words,
+                   platform_.allocate_words(members_.front().device, members_.size() * kWordsEach));
   host_words_.store(reinterpret_cast<HostWords*>(words));
   return {};
 }
@@ -154,6 +171,12 @@ Status Job::fill_tables() {
                                all.size() * sizeof(RankWords*)));
   }
   return {};
+}
+
+std::set<int> Job::devices() const {
+  std::set<int> all;
+  for (const Member& member : members_) all.insert(member.device);
+  return all;
 }
 
 std::size_t Job::ranks_on(int device) const {

@@ -1,10 +1,10 @@
 // The ranks of a communicator that share a process, on their devices: the memory of their
 // connections, the blocks that they may have resident, and launches.
 //
-// All memory is allocated by whoever comes first, for all ranks, and freed when the last has left:
-// a peer may still write a credit to a rank that is through. Ranks of one device are one launch,
-// made by the last of them to come: so they run together whatever else the device does, and however
-// many hardware queues it has. Any thread.
+// All memory is allocated before the first call, by whoever comes first, for all ranks, and freed
+// when the last has left: a peer may still write a credit to a rank that is through. Ranks of one
+// device are one launch, made by the last of them to come: so they run together whatever else the
+// device does, and however many hardware queues it has. Any thread.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -64,8 +65,11 @@ class Job {
 
   // Returns when all ranks have joined. kTimeout naming one that has not.
   [[nodiscard]] Status await_members(Deadline deadline);
-  // Allocates, once. All ranks must have joined: kNotSupported where some are in other processes;
-  // kSystemError where memory or blocks are not to be had.
+  // Takes all that CUDA may wait for kernels for: memory, access to peers, events. Once; where it
+  // fails a later call tries again. All ranks must have joined: kNotSupported where some are in
+  // other processes; kSystemError where there is no memory.
+  [[nodiscard]] Status allocate();
+  // The same, and blocks, which only those need who call: kSystemError where none are left.
   [[nodiscard]] Status prepare();
 
   [[nodiscard]] Platform& platform() const { return platform_; }
@@ -144,8 +148,10 @@ class Job {
   };
   [[nodiscard]] static std::size_t at(Rank rank) { return static_cast<std::size_t>(rank); }
   [[nodiscard]] Status allocate_all();
+  [[nodiscard]] Status reserve_blocks();
   void free_all();
   [[nodiscard]] Status fill_tables();
+  [[nodiscard]] std::set<int> devices() const;
   [[nodiscard]] std::size_t ranks_on(int device) const;
   // By device and graph.
   using Captured = std::map<std::pair<int, std::uint64_t>, std::vector<Issue>>;
@@ -170,7 +176,7 @@ class Job {
   std::atomic<HostWords*> host_words_{nullptr};  // one a rank
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool prepared_ = false, aborted_ = false;
+  bool allocated_ = false, prepared_ = false, aborted_ = false;
   std::map<int, Batch> batches_;  // by device
 };
 

@@ -47,14 +47,14 @@ class Platform {
   // Are 128 bytes that a warp of one stores seen whole on the other (transports/packets.hpp)?
   [[nodiscard]] virtual bool whole_lines(int device, int other) = 0;
 
-  // Memory of a device, zeroed and aligned to a page.
+  // Memory of a device, zeroed and aligned to a page. It may wait for kernels, as may its release.
   [[nodiscard]] virtual Result<std::byte*> allocate(int device, std::uint64_t bytes) = 0;
   virtual void release(int device, std::byte* memory) = 0;
   // Returns when the bytes are there. Also while kernels run.
   [[nodiscard]] virtual Status upload(int device, void* to, const void* from,
                                       std::uint64_t bytes) = 0;
-  // Zeroed words of host memory that all devices write.
-  [[nodiscard]] virtual Result<Word*> allocate_words(std::uint64_t count) = 0;
+  // Zeroed words of host memory that all devices write; `device` is one of the caller's.
+  [[nodiscard]] virtual Result<Word*> allocate_words(int device, std::uint64_t count) = 0;
   virtual void release_words(Word* words) = 0;
 
   // An event of a device. record() marks what has been enqueued on a stream, wait() lets a stream

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
 #include <thread>
 
 #include "emulation.hpp"
@@ -110,7 +111,8 @@ class EmulatedPlatform final : public device::Platform {
   static inline const device::Stream kPerThread = reinterpret_cast<device::Stream>(2);
   struct Shape {
     int devices = 1;
-    int blocks = 12;  // resident on a device
+    int blocks = 12;       // resident on a device
+    bool islands = false;  // no device reaches another
     std::uint32_t threads = 1;
   };
   explicit EmulatedPlatform(const Shape& shape) : shape_(shape) {}
@@ -118,12 +120,22 @@ class EmulatedPlatform final : public device::Platform {
 
   int devices() override { return shape_.devices; }
   Result<int> current_device() override { return 0; }
-  Status load(int) override { return {}; }
+  Status load(int device) override {
+    const std::lock_guard lock(mutex_);
+    used_.insert(device);
+    return {};
+  }
   Result<int> resident_blocks(int) override { return shape_.blocks; }
-  Status reach(int, int) override { return {}; }
+  Status reach(int device, int other) override {
+    ++taken_;
+    if (shape_.islands && device != other)
+      return make_error(Code::kNotSupported, "devices do not reach each other");
+    return {};
+  }
   bool whole_lines(int, int) override { return true; }
 
-  Result<std::byte*> allocate(int, std::uint64_t bytes) override {
+  Result<std::byte*> allocate(int device, std::uint64_t bytes) override {
+    TUTTI_TRY(use(device));
     ++allocated_;
     auto* const memory = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{4096}));
     std::memset(memory, 0, bytes);
@@ -134,11 +146,15 @@ class EmulatedPlatform final : public device::Platform {
     --allocated_;
     ::operator delete (memory, std::align_val_t{4096});
   }
-  Status upload(int, void* to, const void* from, std::uint64_t bytes) override {
+  Status upload(int device, void* to, const void* from, std::uint64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = failing_.extract(device))
+      return make_error(found.mapped(), "an upload that a test lets fail");
     std::memcpy(to, from, bytes);
     return {};
   }
-  Result<Word*> allocate_words(std::uint64_t count) override {
+  Result<Word*> allocate_words(int device, std::uint64_t count) override {
+    TUTTI_TRY(use(device));
     ++allocated_;
     return new Word[count]();
   }
@@ -147,7 +163,8 @@ class EmulatedPlatform final : public device::Platform {
     delete[] words;
   }
 
-  Result<device::Event> make_event(int) override {
+  Result<device::Event> make_event(int device) override {
+    TUTTI_TRY(use(device));
     ++allocated_;
     return new Mark;
   }
@@ -197,6 +214,18 @@ class EmulatedPlatform final : public device::Platform {
   int device_of(const void*) override { return 0; }
 
   [[nodiscard]] int launches() const { return launches_; }
+  // Allocations, accesses to peers and events so far: what may wait for kernels.
+  [[nodiscard]] int taken() const { return taken_; }
+  // The devices that have been used: each has a context from then on.
+  [[nodiscard]] std::set<int> used() {
+    const std::lock_guard lock(mutex_);
+    return used_;
+  }
+  // The next one to a device.
+  void fail_upload(int device, Code code) {
+    const std::lock_guard lock(mutex_);
+    failing_[device] = code;
+  }
   EmulatedStream& of(device::Stream stream) {
     if (stream != kPerThread) return *static_cast<EmulatedStream*>(stream);
     const std::lock_guard lock(mutex_);
@@ -221,11 +250,19 @@ class EmulatedPlatform final : public device::Platform {
     mutable std::mutex mutex_;
     Passed passed_;
   };
+  Status use(int device) {
+    ++taken_;
+    const std::lock_guard lock(mutex_);
+    used_.insert(device);
+    return {};
+  }
 
   const Shape shape_;
   std::mutex mutex_;
   std::map<std::thread::id, EmulatedStream> per_thread_;  // guarded by mutex_
-  std::atomic<int> allocated_{0}, launches_{0};
+  std::set<int> used_;                                    // guarded by mutex_
+  std::map<int, Code> failing_;                           // guarded by mutex_
+  std::atomic<int> allocated_{0}, launches_{0}, taken_{0};
 };
 
 }  // namespace tutti::test

@@ -404,6 +404,44 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
   EXPECT_TRUE((*refused)->prepare());
 }
 
+TEST(DeviceJob, UsesNoOtherDevicesThanItsRanks) {
+  EmulatedPlatform platform({.devices = 3});
+  control::SessionId key{};
+  key[3] = std::byte{1};
+  const auto job = Job::join(platform, key, 0, 1, 2, kArena);
+  ASSERT_TRUE((*job)->prepare());
+  EXPECT_THAT(platform.used(), testing::ElementsAre(2));
+}
+
+TEST(DeviceJob, DevicesThatDoNotReachEachOtherAreRefused) {
+  EmulatedPlatform platform({.devices = 2, .islands = true});
+  control::SessionId key{};
+  key[4] = std::byte{1};
+  const auto job = Job::join(platform, key, 0, 2, 0, kArena);
+  ASSERT_TRUE(Job::join(platform, key, 1, 2, 1, kArena));
+  const Status status = (*job)->prepare();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kNotSupported);
+}
+
+// They read the program's buffers, which another device need not reach.
+TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
+  bool seen = false;
+  for (const bool one_device : {true, false}) {
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .one_device = one_device});
+    for (std::uint64_t bytes = 4; bytes <= (256 << 20); bytes *= 2)
+      for (const char* const name : {"auto", "auto@direct"}) {
+        const auto chosen = choice.choose(forced(name), bytes);
+        if (!chosen || chosen->options.protocol != Protocol::kDirect) continue;
+        EXPECT_TRUE(one_device) << name << ", " << bytes;
+        seen = true;
+      }
+    EXPECT_TRUE(choice.choose(forced(std::string(direct_algorithms().front()->name)), 1 << 20));
+  }
+  EXPECT_TRUE(seen);
+}
+
 TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
   bool seen = false;
   for (const bool whole : {true, false}) {
