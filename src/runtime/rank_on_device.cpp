@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/communicator.hpp"
+#include "runtime/faults.hpp"
 
 namespace tutti {
 
@@ -61,32 +62,59 @@ namespace {
 
 using Round = std::map<Communicator*, const HeldCall*>;  // one call of every communicator
 
-// All jobs' calls are enqueued before any is waited for: other threads may take them in another
-// order.
-Status launch_round(const Round& round) {
-  std::map<device::Job*, std::vector<device::Issue>> issues;
-  for (const auto& [communicator, held] : round) {
-    TUTTI_TRY_ASSIGN(const std::optional<device::Issue> issue,
-                     communicator->prepare_on_device(held->call));
-    if (issue) issues[&communicator->on_device()->job()].push_back(*issue);
-  }
-  std::map<device::Job*, device::Job::Ticket> tickets;
+// What a round asks of the ranks of one job that this thread has.
+struct Share {
+  std::vector<Communicator*> ranks;
+  std::vector<device::Issue> issues;
+  std::int64_t timeout_ns = 0;
+  device::Job::Ticket ticket;
   Status status;
-  for (const auto& [job, some] : issues) {
-    Result<device::Job::Ticket> ticket = job->enqueue(some);
-    if (ticket)
-      tickets.emplace(job, *std::move(ticket));
-    else if (status)
-      status = tl::unexpected(ticket.error());
-  }
+};
+
+// All jobs' calls are enqueued before any is waited for: other threads may take them in another
+// order. Where a rank's call cannot be, those of its job's other ranks are not, and the job is
+// told; other jobs' calls run.
+Status launch_round(const Round& round) {
+  std::map<device::Job*, Share> shares;
+  Status first;
+  const auto note = [&](Share& share, const Error& error) {
+    if (first) first = tl::unexpected(error);
+    if (share.status) share.status = tl::unexpected(error);
+  };
   for (const auto& [communicator, held] : round) {
-    const auto ticket = tickets.find(&communicator->on_device()->job());
-    if (status && ticket != tickets.end())
-      status = ticket->first->await(ticket->second, communicator->on_device()->timeout_ns());
+    Share& share = shares[&communicator->on_device()->job()];
+    share.ranks.push_back(communicator);
+    share.timeout_ns = communicator->on_device()->timeout_ns();
+    auto issue = communicator->prepare_on_device(held->call);
+    if (!issue)
+      note(share, issue.error());
+    else if (*issue)
+      share.issues.push_back(**issue);
   }
-  if (!status)
-    for (const auto& [communicator, held] : round) communicator->fail_on_device(status.error());
-  return status;
+  for (auto& [job, share] : shares) {
+    // What all have found alike leaves them as they were.
+    if (!share.status && share.issues.empty()) share.ranks.clear();
+    if (!share.status || share.issues.empty()) continue;
+    Result<device::Job::Ticket> ticket = job->enqueue(share.issues);
+    if (ticket)
+      share.ticket = *std::move(ticket);
+    else
+      note(share, ticket.error());
+  }
+  // At once: before any wait for others, who may wait for these.
+  const auto tell = [](Share& share) {
+    if (share.status) return;
+    for (Communicator* const rank : std::exchange(share.ranks, {}))
+      rank->fail_on_device(share.status.error());
+  };
+  for (auto& [job, share] : shares) tell(share);
+  for (auto& [job, share] : shares) {
+    if (!share.status) continue;
+    if (const Status done = job->await(share.ticket, share.timeout_ns); !done)
+      note(share, done.error());
+    tell(share);
+  }
+  return first;
 }
 
 }  // namespace
@@ -94,13 +122,14 @@ Status launch_round(const Round& round) {
 Status run_on_devices(std::span<HeldCall> calls) {
   std::vector<const HeldCall*> left;
   for (const HeldCall& call : calls) left.push_back(&call);
+  Status first;
   while (!left.empty()) {
     Round round;
     std::erase_if(
         left, [&](const HeldCall* held) { return round.emplace(held->communicator, held).second; });
-    TUTTI_TRY(launch_round(round));
+    if (const Status launched = launch_round(round); first) first = launched;
   }
-  return {};
+  return first;
 }
 
 std::optional<Error> Communicator::device_fault() const {
@@ -161,7 +190,12 @@ Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllRe
 }
 
 void Communicator::fail_on_device(const Error& found) {
-  const Error error = device_fault().value_or(found);  // what a kernel found was first
+  // What a kernel found was first, then what another rank has told.
+  Error error = found;
+  if (const auto fault = device_fault())
+    error = *fault;
+  else if (const auto told = board_->read_poison())
+    error = poison_error(*told, peers_);
   set_error(error);
   board_->poison({.code = error.code,
                   .culprit = error.culprit != kNoRank ? error.culprit : rank_,

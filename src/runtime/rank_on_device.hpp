@@ -57,7 +57,7 @@ class RankOnDevice {
 
 // Enqueues calls with device memory: those of one communicator in the order given, those of ranks
 // that share a device together. Returns when all are launched. Returns the first error; its
-// communicator is poisoned, unless all ranks find that error alike.
+// communicator is poisoned, unless all ranks find that error alike. The others' calls run.
 [[nodiscard]] Status run_on_devices(std::span<HeldCall> calls);
 
 }  // namespace tutti

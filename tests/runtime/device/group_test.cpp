@@ -65,6 +65,13 @@ struct Member {
   }
 };
 
+// Whoever is not told gives up after a while, by a timeout.
+Config patient() {
+  Config config;
+  config.op_timeout_ns = 10'000'000'000;
+  return config;
+}
+
 UniqueId make_id() { return *create_unique_id({.interfaces = "lo"}); }
 
 // A thread for each of two ranks, which live on devices of their own.
@@ -92,6 +99,63 @@ TEST(DeviceCommunicator, TakesWhatMayWaitForKernelsWhenItStarts) {
   for (Member& member : members) {
     member.stream.synchronize();
     EXPECT_THAT(member.output, Each(2));
+  }
+}
+
+// Two ranks' calls of two communicators in a group; rank 0 cannot make one of them.
+TEST(DeviceGroup, TheOtherCommunicatorsCallsRunWhereOneCannotBeMade) {
+  const UniqueId ids[] = {make_id(), make_id()};
+  std::vector<Member> members(4);  // by communicator and rank
+  run([&](Rank rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    for (std::size_t c = 0; c < 2; ++c) members[2 * c + r].start(ids[c], rank, 2, rank, patient());
+    HeldCall calls[] = {members[r].call(), members[2 + r].call()};
+    if (rank == 0) platform().fail_upload(0, Code::kSystemError);
+    const Status status = run_on_devices(calls);
+    if (rank != 0) return;
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kSystemError);
+  });
+  int failed = 0;
+  for (std::size_t c = 0; c < 2; ++c) {
+    const bool here = members[2 * c].communicator->error().has_value();
+    failed += here ? 1 : 0;
+    for (std::size_t r = 0; r < 2; ++r) {
+      Member& member = members[2 * c + r];
+      member.stream.synchronize();
+      const auto error = member.communicator->error();
+      ASSERT_EQ(error.has_value(), here) << "rank " << r;
+      if (here)
+        EXPECT_EQ(error->code, Code::kSystemError) << error->message;
+      else
+        EXPECT_THAT(member.output, Each(2)) << "rank " << r;
+    }
+  }
+  EXPECT_EQ(failed, 1);
+}
+
+// A thread has two ranks, of which one cannot call, for a reason that all ranks usually share.
+TEST(DeviceGroup, TheOtherRanksAreToldWhereOneCannotCall) {
+  const UniqueId id = make_id();
+  std::vector<Member> members(3);
+  std::jthread both([&] {
+    {
+      std::jthread second([&] { members[1].start(id, 1, 3, 0, patient()); });
+      members[0].start(id, 0, 3, 0, patient());
+    }
+    platform().fail_upload(0, Code::kNotSupported);
+    HeldCall calls[] = {members[0].call(), members[1].call()};
+    EXPECT_FALSE(run_on_devices(calls));
+  });
+  members[2].start(id, 2, 3, 1, patient());
+  HeldCall call = members[2].call();
+  static_cast<void>(run_on_devices({&call, 1}));  // it may be told before or after
+  both.join();
+  members[2].stream.synchronize();
+  for (const Member& member : members) {
+    const auto error = member.communicator->error();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code, Code::kNotSupported) << error->message;
   }
 }
 
