@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
@@ -63,6 +64,13 @@ class DeviceOfStream {
   int before_ = 0;
   bool changed_ = false;
 };
+
+// As the driver reads it when the program first uses CUDA: 8 unless set, 32 at most.
+int queues_of_environment() {
+  const char* const set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int wanted = set == nullptr ? 0 : std::atoi(set);
+  return wanted < 1 ? 8 : std::min(wanted, 32);
+}
 
 const void* kernel_of(DataType type, ReduceOp op) {
   for (const auto lookup : {integer_interpreter, float_interpreter, float8_interpreter})
@@ -129,6 +137,8 @@ class CudaPlatform final : public Platform {
                 "cannot ask how many blocks run at once", device));
     return processors * std::min(most, 1);
   }
+
+  int hardware_queues(int) override { return queues_; }
 
   Status reach(int device, int other) override {
     if (device == other) return {};
@@ -295,6 +305,7 @@ class CudaPlatform final : public Platform {
     return checked(error, what, device);
   }
 
+  const int queues_ = queues_of_environment();
   std::mutex mutex_;
   std::set<std::pair<int, int>> reached_;    // guarded by mutex_
   std::map<int, cudaStream_t> own_streams_;  // of devices whose kernels are loaded; by mutex_

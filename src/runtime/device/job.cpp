@@ -85,6 +85,7 @@ void Job::free_all() {
     member.more_plans.clear();
   }
   reservations_.clear();
+  queues_.clear();
 }
 
 Status Job::allocate() {
@@ -129,7 +130,7 @@ Status Job::reserve_blocks() {
     TUTTI_TRY_ASSIGN(Reservation taken,
                      Reservation::take(device, resident, static_cast<int>(count)));
     blocks_each_ = std::min(
-        blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.blocks()) / count));
+        blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.count()) / count));
     reservations_.push_back(std::move(taken));
   }
   return {};
@@ -274,14 +275,15 @@ Status Job::await(const Ticket& ticket, std::int64_t timeout_ns) {
 // Those of one device and one graph are one launch.
 Status Job::enqueue_captured(const Captured& launches) {
   for (const auto& [key, together] : launches) {
-    const std::size_t all = ranks_on(key.first);
-    if (together.size() < all && all > kHardwareQueues)
-      return make_error(
-          Code::kInvalidUsage,
-          fmt::format("{} ranks of device {} are captured into graphs of their own, and a device "
-                      "runs {} kernels that wait for each other for certain; capture them in one "
-                      "group call",
-                      all, key.first, kHardwareQueues));
+    // Their kernels wait for each other, at every replay, as long as this lives.
+    const int device = key.first;
+    const std::size_t all = ranks_on(device);
+    if (together.size() < all && !queues_.contains(device)) {
+      TUTTI_TRY_ASSIGN(Reservation taken,
+                       Reservation::take_queues(device, platform_.hardware_queues(device),
+                                                static_cast<int>(all)));
+      queues_.emplace(device, std::move(taken));
+    }
     TUTTI_TRY(check_alike(together));
     TUTTI_TRY(launch_captured(together));
   }

@@ -35,9 +35,6 @@ inline constexpr std::uint32_t kConnectionsPerPairOnDevice = 32;
 // Where a rank's plans lie, until it is full: to allocate later may wait for kernels of other
 // devices.
 inline constexpr std::uint64_t kPlanBytes = std::uint64_t{16} << 20;
-// Where ranks of a device are captured into graphs of their own, their kernels need as many of the
-// device's hardware queues: CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set.
-inline constexpr std::size_t kHardwareQueues = 8;
 
 // One rank's operation, ready to be launched.
 struct Issue {
@@ -171,6 +168,7 @@ class Job {
   const std::uint64_t arena_bytes_;
   std::vector<Member> members_;
   std::vector<Reservation> reservations_;
+  std::map<int, Reservation> queues_;  // of devices whose ranks are in graphs of their own
   std::uint32_t blocks_each_ = 1;
   bool whole_lines_ = true, one_device_ = true;
   std::atomic<HostWords*> host_words_{nullptr};  // one a rank

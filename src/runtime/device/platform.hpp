@@ -41,6 +41,8 @@ class Platform {
   [[nodiscard]] virtual Status load(int device) = 0;
   // That the interpreter's kernels run on at once, on an idle device.
   [[nodiscard]] virtual Result<int> resident_blocks(int device) = 0;
+  // How many streams of a device surely do not wait for each other.
+  [[nodiscard]] virtual int hardware_queues(int device) = 0;
   // Lets kernels of one device reach the memory of another. Idempotent. kNotSupported where they
   // cannot.
   [[nodiscard]] virtual Status reach(int device, int other) = 0;

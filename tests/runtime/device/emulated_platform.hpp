@@ -111,7 +111,8 @@ class EmulatedPlatform final : public device::Platform {
   static inline const device::Stream kPerThread = reinterpret_cast<device::Stream>(2);
   struct Shape {
     int devices = 1;
-    int blocks = 12;       // resident on a device
+    int blocks = 12;  // resident on a device
+    int queues = 8;
     bool islands = false;  // no device reaches another
     std::uint32_t threads = 1;
   };
@@ -126,6 +127,7 @@ class EmulatedPlatform final : public device::Platform {
     return {};
   }
   Result<int> resident_blocks(int) override { return shape_.blocks; }
+  int hardware_queues(int) override { return shape_.queues; }
   Status reach(int device, int other) override {
     ++taken_;
     if (shape_.islands && device != other)

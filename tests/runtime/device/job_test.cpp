@@ -301,21 +301,30 @@ TEST(DeviceJob, CallsOfOneCaptureAreOneLaunchOthersRunBesideEachOther) {
   EXPECT_EQ(platform.launches(), launches + 4);
 }
 
+// Of all communicators that share the device.
 TEST(DeviceJob, MoreGraphsThanADeviceHasQueuesAreRefused) {
   std::mt19937 random = seeded();
-  EmulatedPlatform platform({.blocks = 40});
-  Ranks ranks(platform, device::kHardwareQueues + 1);
-  const auto want = ranks.fill(100, random);
-  std::vector<std::uint64_t> captures(ranks.size(), 1);
-  ranks.capture(captures);
-  ASSERT_TRUE(ranks.call_together({}));
-  ranks.expect(want, "one graph");
-  std::iota(captures.begin(), captures.end(), 1);
-  ranks.capture(captures);
-  const Status refused = ranks.call_together({});
+  EmulatedPlatform platform({.blocks = 40, .queues = 7});
+  auto first = std::make_unique<Ranks>(platform, 4);
+  Ranks second(platform, 4);
+  const auto call = [&](Ranks& ranks, std::uint64_t graphs) {
+    std::vector<std::uint64_t> captures;
+    for (std::uint64_t rank = 0; rank < 4; ++rank) captures.push_back(1 + rank % graphs);
+    ranks.capture(captures);
+    const auto want = ranks.fill(100, random);
+    const Status status = ranks.call_together({});
+    if (status) ranks.expect(want, fmt::format("{} graphs", graphs));
+    return status;
+  };
+  for (int again = 0; again < 2; ++again) EXPECT_TRUE(call(*first, 4));
+  EXPECT_TRUE(call(second, 1));
+  const Status refused = call(second, 4);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalidUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("graphs of their own"));
+  EXPECT_THAT(refused.error().message, HasSubstr("of its 7 hardware queues"));
+  EXPECT_THAT(refused.error().message, HasSubstr("graphs have 4;"));
+  first.reset();  // gives its queues back
+  EXPECT_TRUE(call(second, 4));
 }
 
 TEST(DeviceJob, ARankThatDoesNotComeIsNamed) {
