@@ -27,6 +27,7 @@ constexpr std::array kShapes{
     Shape{Messages::kSlots, 8, 256 << 10},
     Shape{Messages::kSlots, 16, 256 << 10},
     Shape{Messages::kSlots, 16, 1 << 20},
+    Shape{Messages::kSlots, 1, 256 << 10},  // where a rank has a block alone
     Shape{Messages::kCells, 1, 64 << 10, true},
     Shape{Messages::kCells, 4, 256 << 10, true},
     Shape{Messages::kCells, 16, 1 << 20, true},

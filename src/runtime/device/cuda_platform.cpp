@@ -265,9 +265,7 @@ class CudaPlatform final : public Platform {
     TUTTI_TRY(checked(cudaGetDevice(&before), "no current device", call.device));
     if (before != call.device)
       TUTTI_TRY(checked(cudaSetDevice(call.device), "cannot be made current", call.device));
-    LaunchArguments arguments;
-    arguments.blocks_each = call.blocks_each;
-    std::copy(call.tasks.begin(), call.tasks.end(), arguments.tasks);
+    LaunchArguments arguments = launch_arguments(call.tasks, call.blocks_each);
     void* parameters[] = {&arguments};
     const auto blocks = static_cast<unsigned>(call.blocks_each * call.tasks.size());
     const cudaError_t error = cudaLaunchKernel(kernel, dim3(blocks), dim3(kInterpreterThreads),

@@ -27,6 +27,10 @@ class Image {
     bytes_.resize(at + size);
     return at;
   }
+  template <typename T>
+  void put(std::uint64_t at, const T& value) {
+    std::memcpy(bytes_.data() + at, static_cast<const void*>(&value), sizeof value);
+  }
   [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
   [[nodiscard]] const std::byte* data() const { return bytes_.data(); }
 
@@ -86,6 +90,7 @@ Status Executor::place(Bound& bound, const Program& program) {
   const std::uint64_t recv_peers_at = image.add(std::span<const Rank>(recv_peers));
   const std::uint64_t states = image.room(program.lanes.size() * sizeof(LaneState));
   const std::uint64_t fired = image.room(program.lanes.size() * sizeof(Word));
+  const std::uint64_t task_at = image.room(sizeof(Task));
   const std::uint64_t uploaded = image.size();
   // A room holds a chunk of a slice, which is at most a message.
   const std::uint64_t rooms = std::uint64_t{from.scratch_rooms} * from.scratch_versions;
@@ -94,8 +99,6 @@ Status Executor::place(Bound& bound, const Program& program) {
       scratch + (rooms == 0 ? 0 : rooms * plan.message_bytes / plan.shape.max_message_chunks);
   const int device = job_->device_of(rank_);
   TUTTI_TRY_ASSIGN(std::byte* const memory, job_->room_for_plan(rank_, all));
-  TUTTI_TRY(job_->platform().upload(device, memory, image.data(), uploaded));
-
   const auto at = [&]<typename T>(std::uint64_t offset, T*& pointer) {
     pointer = reinterpret_cast<T*>(memory + offset);
   };
@@ -114,7 +117,9 @@ Status Executor::place(Bound& bound, const Program& program) {
   at(states, task.lanes);
   at(fired, task.fired);
   at(scratch, task.scratch);
-  return {};
+  at(task_at, task.bound);
+  image.put(task_at, task);
+  return job_->platform().upload(device, memory, image.data(), uploaded);
 }
 
 Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
@@ -129,7 +134,6 @@ Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
   TUTTI_TRY_ASSIGN(const Program program, encode_program(bound->plan));
   bound->messages = candidate.messages;
   bound->blocks = blocks_for(bound->plan, candidate.messages, job_->blocks_each());
-  TUTTI_TRY(place(*bound, program));
   Task& task = bound->task;
   task.ranks = job_->words_on(rank_);
   task.rank = static_cast<std::uint32_t>(rank_);
@@ -138,6 +142,7 @@ Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
   task.carve = bound->plan.carve * 8 + messages + 1;
   task.timeout_ns = timeout_ns_;
   task.host = job_->host_words_of(rank_);
+  TUTTI_TRY(place(*bound, program));
   return (plans_[key] = std::move(bound)).get();
 }
 

@@ -53,10 +53,13 @@ TUTTI_HD_COLD void end_task(Block& block, const Task& task) {
 
 // Every thread of each of the task's blocks calls it.
 template <class Fold, class Block>
-TUTTI_HD void run_task(Block& block, const Task& task) {
+TUTTI_HD void run_task(Block& block, const Common& common, const LaunchTask& task) {
   Task& own = block.shared().task;
   if (block.thread() == 0) {
-    own = task;
+    own = *task.bound;
+    static_cast<Common&>(own) = common;
+    own.input = task.input;
+    own.output = task.output;
     begin_task(block, own);
   }
   block.sync();

@@ -15,6 +15,7 @@
 
 #include "emulation.hpp"
 #include "kernels/device/folds.hpp"
+#include "runtime/device/interpreter.hpp"
 #include "runtime/device/platform.hpp"
 
 namespace tutti::test {
@@ -196,7 +197,11 @@ class EmulatedPlatform final : public device::Platform {
   Status launch(const device::LaunchCall& call) override {
     ++launches_;
     std::function<void()> kernel;
-    const std::vector<device::Task> tasks(call.tasks.begin(), call.tasks.end());
+    const device::LaunchArguments arguments =
+        device::launch_arguments(call.tasks, call.blocks_each);
+    std::vector<Launched> tasks;
+    for (std::size_t i = 0; i < call.tasks.size(); ++i)
+      tasks.push_back({arguments.common, arguments.tasks[i]});
     const Launch shape{.blocks = call.blocks_each, .threads = shape_.threads};
     const auto found = [&]<class Fold>() {
       kernel = [shape, tasks] { tutti::test::launch<Fold>(shape, tasks); };

@@ -255,6 +255,19 @@ TEST(DeviceJob, RanksOfADeviceAreOneLaunchWhateverTheOrderOfTheirThreads) {
   EXPECT_EQ(platform.launches(), 20);
 }
 
+TEST(DeviceJob, AsManyRanksShareADeviceAsItHasBlocks) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({.blocks = 24});
+  Ranks ranks(platform, 24);
+  for (const char* const name : {"auto", "ring@slots", "tree@flagged"}) {
+    const auto want = ranks.fill(2000, random);
+    const Status called = ranks.call_together(forced(name));
+    ASSERT_TRUE(called) << called.error().message;
+    ranks.expect(want, name);
+  }
+  EXPECT_EQ(platform.launches(), 3);
+}
+
 // What a graph does: the same tasks again, without the host; here and there an ordinary call.
 TEST(DeviceJob, TasksCanBeReplayed) {
   std::mt19937 random = seeded();
