@@ -70,6 +70,18 @@ class SharedBoard final : public Board {
     mine_->line.left.store(operation, std::memory_order_release);
   }
 
+  void note_device(std::uint64_t left, Rank peer, std::int64_t since_ns) override {
+    std::uint64_t known = mine_->line.left.load(std::memory_order_relaxed);
+    while (known < left)
+      if (mine_->line.left.compare_exchange_weak(known, left, std::memory_order_release,
+                                                 std::memory_order_relaxed))
+        mine_->line.left_ns.store(coarse_now_ns(), std::memory_order_relaxed);
+    // Hints, like waiting_for().
+    mine_->line.wait_place.store(0, std::memory_order_relaxed);
+    mine_->line.wait_since_ns.store(since_ns, std::memory_order_relaxed);
+    mine_->line.waits_for_plus_one.store(peer + 1, std::memory_order_relaxed);
+  }
+
   // Hints, like waiting_for(); the time first, so that it is there where the gathering is seen.
   void gather(Gathering gathering) override {
     mine_->line.wait_since_ns.store(now_ns(), std::memory_order_relaxed);
@@ -127,8 +139,10 @@ class SharedBoard final : public Board {
     const RankBlock* block = block_of(rank);
     if (block == nullptr) return std::nullopt;
     const std::uint64_t entered = last_entered(rank);
-    if (entered <= block->line.left.load(std::memory_order_acquire)) return std::nullopt;
-    return signature(rank, entered);
+    const std::uint64_t left = block->line.left.load(std::memory_order_acquire);
+    if (entered <= left) return std::nullopt;
+    const auto first = signature(rank, left + 1);
+    return first ? first : signature(rank, entered);
   }
 
   [[nodiscard]] std::uint64_t last_entered(Rank rank) const override {

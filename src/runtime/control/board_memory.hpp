@@ -23,7 +23,7 @@
 namespace tutti::control {
 
 inline constexpr std::uint64_t kBoardMagic = 0x4452424954545554;  // "TUTTIBRD" in memory
-inline constexpr std::uint32_t kBoardLayout = 2;
+inline constexpr std::uint32_t kBoardLayout = 3;
 inline constexpr std::size_t kBoardHostBytes = 64;
 
 // For readers of other programs and other times. Written by the maker of the segment before anybody

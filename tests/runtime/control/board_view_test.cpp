@@ -264,7 +264,7 @@ TEST_F(BoardViewTest, OnlyABoardIsRead) {
   EXPECT_THAT(refusal(copy), HasSubstr("f: a damaged board"));
   copy = bytes();
   copy[offsetof(BoardHeader, layout)] = std::byte{200};
-  EXPECT_THAT(refusal(copy), HasSubstr("f: a board of layout 200, this tool reads layout 2"));
+  EXPECT_THAT(refusal(copy), HasSubstr("f: a board of layout 200, this tool reads layout 3"));
   copy[0] = std::byte{0};
   EXPECT_EQ(refusal(copy), "f: no board of Tutti");
   EXPECT_EQ(read_board(-1, "f").error().code, Code::kSystemError);
