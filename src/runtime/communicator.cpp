@@ -103,7 +103,8 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
       ranks_(ranks),
       generation_(control::fork_generation()),
       config_(options.config),
-      device_(options.device) {
+      device_(options.device),
+      platform_(options.platform) {
   if (auto log = Log::open(config_.log_level, config_.log_file, rank)) {
     log_ = *std::move(log);
   } else {
@@ -115,6 +116,7 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
 Communicator::~Communicator() {
   // What is enqueued ends; at once where there was an error.
   if (on_device_ != nullptr && board_ && error()) on_device_->abort();
+  if (on_device_ != nullptr && of_this_process()) control_->look_when(nullptr);
   on_device_.reset();
   leave();
 }
@@ -500,10 +502,12 @@ std::optional<Error> Communicator::error() const {
     const std::lock_guard lock(error_mutex_);
     if (error_) return error_;
   }
-  if (auto fault = device_fault()) return fault;
-  if (!board_->poisoned()) return std::nullopt;
-  if (const auto poison = board_->read_poison()) return poison_error(*poison, peers_);
-  return std::nullopt;  // claimed, about to be published
+  const auto poison = board_->poisoned() ? board_->read_poison() : std::nullopt;
+  // A kernel's fault says more than that a rank failed.
+  if (!poison || poison->kind == Poison::Kind::kFailure)
+    if (auto fault = device_fault()) return fault;
+  if (!poison) return std::nullopt;  // or claimed, about to be published
+  return poison_error(*poison, peers_);
 }
 
 bool Communicator::of_this_process() const { return generation_ == control::fork_generation(); }
@@ -527,7 +531,10 @@ void Communicator::revoke() {
 }
 
 Status Communicator::finalize() {
-  if (on_device_ != nullptr) on_device_->drain();
+  if (on_device_ != nullptr) {
+    on_device_->drain();
+    static_cast<void>(look_on_device());
+  }
   if (const auto error = this->error()) return tl::unexpected(*error);
   if (board_->state(rank_) == RankState::kAlive) board_->set_state(RankState::kLeaving);
   return {};

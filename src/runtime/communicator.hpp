@@ -35,8 +35,9 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
-  std::stop_token cancel;          // ends create() early
-  std::optional<int> device = {};  // of this rank, for calls with device memory
+  std::stop_token cancel;                // ends create() early
+  std::optional<int> device = {};        // of this rank, for calls with device memory
+  device::Platform* platform = nullptr;  // of the devices; null: CUDA's, if there is one
 };
 
 // One call, validated by the C boundary for type and operation ranges.
@@ -122,8 +123,8 @@ class Communicator {
   // Makes a launch of a call with device memory; nothing where there is nothing to do. The user's
   // thread. Poisons after an error that other ranks do not find as well.
   [[nodiscard]] Result<std::optional<device::Issue>> prepare_on_device(const AllReduceCall& call);
-  // Poisons the job with an error of a launch.
-  void fail_on_device(const Error& found);
+  // Poisons the job with an error of a launch, or with what explains it, and returns that.
+  Error fail_on_device(const Error& found);
 
   // Every way to run an all-reduce of `bytes`, with prices; what was measured, on rank 0. Counts
   // all schedules the first time. The user's thread. Errors: those of a call of that size.
@@ -170,6 +171,12 @@ class Communicator {
   // After it, so that all are there.
   void allocate_on_device();
   [[nodiscard]] std::optional<Error> device_fault() const;
+  [[nodiscard]] std::int64_t look_on_device();
+  [[nodiscard]] std::optional<Poison> trouble_on_device() const;
+  [[nodiscard]] Poison poison_of(const device::Job::Found& found) const;
+  [[nodiscard]] std::optional<Poison> mismatch_on_device(Rank rank,
+                                                         const OperationSignature& mine) const;
+  [[nodiscard]] Rank late_for(std::uint64_t operation) const;
   // What follows from knowing all: how many cores there are together, and, if `laid_out`, orders.
   [[nodiscard]] Status agree_again(const OwnPlace& place, std::int32_t cores, bool laid_out,
                                    Deadline deadline);
@@ -211,6 +218,7 @@ class Communicator {
   const std::uint64_t generation_;  // of forks, when this was made
   const Config config_;
   const std::optional<int> device_;
+  device::Platform* const platform_;
   Log log_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Board> board_;

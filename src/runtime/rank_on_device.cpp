@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/faults.hpp"
 
@@ -30,32 +31,53 @@ Result<device::Issue> RankOnDevice::prepare(const device::DeviceCall& call, cons
   return executor_->prepare(call, forced);
 }
 
-std::optional<Error> RankOnDevice::fault() const {
-  const auto found = job_->fault();
-  if (!found) return std::nullopt;
-  const Rank peer = found->what.peer;
-  const std::string where =
-      fmt::format("on device {} rank {}", job_->device_of(found->rank), found->rank);
-  switch (found->what.fault) {
-    case device::Fault::kSignature:
-      return Error{Code::kInvalidUsage,
-                   fmt::format("{} got a message of another operation from rank {}; all ranks must "
-                               "issue the same calls in the same order",
-                               where, peer),
-                   peer};
-    case device::Fault::kTimeout:
-      return Error{Code::kTimeout,
-                   fmt::format("{} waited for rank {} longer than the operation timeout "
-                               "(TUTTI_OP_TIMEOUT_S)",
-                               where, peer),
-                   peer};
-    default:
-      return Error{Code::kRemoteError,
-                   fmt::format("{} found a counter of rank {} overwritten; look for a kernel that "
-                               "writes out of bounds",
-                               where, peer),
-                   peer};
+bool RankOnDevice::began(const OperationSignature& signature, bool captured) {
+  const std::lock_guard lock(running_mutex_);
+  running_.push_back({signature, now_ns(), captured, false});
+  return !std::exchange(looked_after_, true);
+}
+
+CallsOnDevice RankOnDevice::calls() {
+  const std::uint64_t left = job_->left(rank_);
+  const std::lock_guard lock(running_mutex_);
+  const std::uint64_t before = ended_;
+  while (!running_.empty() &&
+         (running_.front().captured || running_.front().signature.operation <= left)) {
+    ended_ = running_.front().signature.operation;
+    running_.pop_front();
   }
+  if (running_.empty()) return {ended_, std::nullopt};
+  if (ended_ != before) running_.front().since_ns = now_ns();
+  return {ended_, running_.front()};
+}
+
+bool RankOnDevice::warns_of(const RunningCall& call) {
+  const std::lock_guard lock(running_mutex_);
+  return !running_.empty() && running_.front().signature.operation == call.signature.operation &&
+         !std::exchange(running_.front().warned, true);
+}
+
+bool RankOnDevice::at_rest() {
+  const std::lock_guard lock(running_mutex_);
+  looked_after_ = !running_.empty();
+  return !looked_after_;
+}
+
+Error RankOnDevice::describe(const device::Job::Found& found) const {
+  const std::string where =
+      fmt::format("on device {} rank {}", job_->device_of(found.rank), found.rank);
+  const Rank peer = found.what.peer;
+  if (found.what.fault == device::Fault::kSignature)
+    return {Code::kInvalidUsage,
+            fmt::format("{} got a message of another operation from rank {}; all ranks must "
+                        "issue the same calls in the same order",
+                        where, peer),
+            peer};
+  return {Code::kRemoteError,
+          fmt::format("{} found a counter of rank {} overwritten; look for a kernel that "
+                      "writes out of bounds",
+                      where, peer),
+          peer};
 }
 
 namespace {
@@ -76,9 +98,7 @@ struct Share {
 // told; other jobs' calls run.
 Status launch_round(const Round& round) {
   std::map<device::Job*, Share> shares;
-  Status first;
-  const auto note = [&](Share& share, const Error& error) {
-    if (first) first = tl::unexpected(error);
+  const auto note = [](Share& share, const Error& error) {
     if (share.status) share.status = tl::unexpected(error);
   };
   for (const auto& [communicator, held] : round) {
@@ -102,10 +122,13 @@ Status launch_round(const Round& round) {
       note(share, ticket.error());
   }
   // At once: before any wait for others, who may wait for these.
-  const auto tell = [](Share& share) {
+  Status first;
+  const auto tell = [&first](Share& share) {
     if (share.status) return;
+    Error found = share.status.error();
     for (Communicator* const rank : std::exchange(share.ranks, {}))
-      rank->fail_on_device(share.status.error());
+      found = rank->fail_on_device(found);
+    if (first) first = tl::unexpected(found);
   };
   for (auto& [job, share] : shares) tell(share);
   for (auto& [job, share] : shares) {
@@ -132,10 +155,6 @@ Status run_on_devices(std::span<HeldCall> calls) {
   return first;
 }
 
-std::optional<Error> Communicator::device_fault() const {
-  return on_device_ == nullptr ? std::nullopt : on_device_->fault();
-}
-
 namespace {
 
 // Once a process: what its ranks will not do, before the first call that wants it.
@@ -154,10 +173,11 @@ void warn_of_cuda_fault(const Log& log) {
 
 Status Communicator::join_on_device(std::optional<int> device) {
   warn_of_cuda_fault(log_);
-  device::Platform* const platform = device::cuda_platform();
+  device::Platform* const platform = platform_ != nullptr ? platform_ : device::cuda_platform();
   if (!device || platform == nullptr) return {};
   TUTTI_TRY_ASSIGN(on_device_, RankOnDevice::join(*platform, control_->session(), rank_, ranks_,
                                                   *device, config_.op_timeout_ns));
+  control_->look_when([this] { return look_on_device(); });
   return {};
 }
 
@@ -169,6 +189,8 @@ void Communicator::allocate_on_device() {
               allocated.error().message);
 }
 
+// What every rank finds alike is refused before the call has a number, and leaves the communicator
+// as it was.
 Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllReduceCall& call) {
   TUTTI_TRY(manageable(false));
   if (call.count == 0) return std::nullopt;
@@ -179,29 +201,130 @@ Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllRe
                                     .op = call.op,
                                     .stream = call.stream},
                                    forced_);
-  if (issue) {
-    ++completed_;
-    return std::optional(*std::move(issue));
-  }
-  // What every rank finds alike leaves the communicator as it was.
-  const Code code = issue.error().code;
-  if (code != Code::kNotSupported && code != Code::kInvalidArgument) fail_on_device(issue.error());
-  return tl::unexpected(issue.error());
+  if (!issue &&
+      (issue.error().code == Code::kNotSupported || issue.error().code == Code::kInvalidArgument))
+    return tl::unexpected(issue.error());
+  const OperationSignature signature{.operation = ++operation_,
+                                     .type = call.type,
+                                     .op = call.op,
+                                     .count = call.count,
+                                     .plan = issue ? issue->plan : 0,
+                                     .on_device = true};
+  const bool captured = issue && issue->capture != 0;
+  if (ranks_ == 1) static_cast<void>(look_on_device());  // nobody else does
+  board_->enter(signature);
+  // Host memory has no part in it; what came before has ended.
+  if (transport_) transport_->publish_done(operation_);
+  if (on_device_->began(signature, captured)) control_->look_soon();
+  if (!issue) return tl::unexpected(fail_on_device(issue.error()));
+  if (!captured) issue->task.call = operation_;
+  ++completed_;
+  return std::optional(*std::move(issue));
 }
 
-void Communicator::fail_on_device(const Error& found) {
-  // What a kernel found was first, then what another rank has told.
-  Error error = found;
-  if (const auto fault = device_fault())
-    error = *fault;
-  else if (const auto told = board_->read_poison())
-    error = poison_error(*told, peers_);
-  set_error(error);
-  board_->poison({.code = error.code,
-                  .culprit = error.culprit != kNoRank ? error.culprit : rank_,
-                  .reporter = rank_,
-                  .kind = Poison::Kind::kFailure});
+// ---- what becomes of calls that have returned ---------------------------------------------------
+
+// A rank that has not made the call of this number, if there is one.
+Rank Communicator::late_for(std::uint64_t operation) const {
+  for (Rank peer = 0; peer < ranks_; ++peer)
+    if (board_->last_entered(peer) < operation) return peer;
+  return kNoRank;
+}
+
+std::optional<Poison> Communicator::mismatch_on_device(Rank rank,
+                                                       const OperationSignature& mine) const {
+  for (Rank peer = 0; peer < ranks_; ++peer) {
+    const auto theirs = board_->signature(peer, mine.operation);
+    if (!theirs || peer == rank) continue;
+    OperationSignature alike = *theirs;
+    // Who got no plan called the same; it says so itself.
+    if (alike.plan == 0 || mine.plan == 0) alike.plan = mine.plan;
+    if (alike != mine)
+      return Poison{.code = Code::kInvalidUsage,
+                    .culprit = peer,
+                    .reporter = rank,
+                    .kind = Poison::Kind::kMismatch,
+                    .mine = mine,
+                    .theirs = *theirs};
+  }
+  return std::nullopt;
+}
+
+Poison Communicator::poison_of(const device::Job::Found& found) const {
+  const OperationSignature mine = board_->current(found.rank).value_or(OperationSignature{});
+  if (auto mismatch = mismatch_on_device(found.rank, mine)) return *mismatch;
+  const bool timeout = found.what.fault == device::Fault::kTimeout;
+  const Rank late = timeout ? late_for(mine.operation) : kNoRank;
+  return {.code = timeout ? Code::kTimeout : on_device_->describe(found).code,
+          .culprit = late != kNoRank ? late : found.what.peer,
+          .reporter = found.rank,
+          .kind = timeout ? Poison::Kind::kTimeout : Poison::Kind::kFailure,
+          .mine = mine};
+}
+
+// Only the rank's own kernel and calls: the others tell of theirs.
+std::optional<Poison> Communicator::trouble_on_device() const {
+  const auto found = on_device_->job().fault();
+  if (found && found->rank == rank_) return poison_of(*found);
+  const auto oldest = on_device_->calls().oldest;
+  if (!oldest) return std::nullopt;
+  if (auto mismatch = mismatch_on_device(rank_, oldest->signature)) return mismatch;
+  for (Rank peer = 0; peer < ranks_; ++peer) {
+    const RankState state = board_->state(peer);
+    if (board_->last_entered(peer) < oldest->signature.operation &&
+        (state == RankState::kLeft || state == RankState::kLeaving))
+      return Poison{.code = Code::kRemoteError,
+                    .culprit = peer,
+                    .reporter = rank_,
+                    .kind = Poison::Kind::kLeft,
+                    .mine = oldest->signature};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Communicator::device_fault() const {
+  const auto found = on_device_ == nullptr ? std::nullopt : on_device_->job().fault();
+  if (!found) return std::nullopt;
+  const Poison poison = poison_of(*found);
+  return poison.kind == Poison::Kind::kFailure ? on_device_->describe(*found)
+                                               : poison_error(poison, peers_);
+}
+
+// The service thread, now and then while calls have not ended.
+std::int64_t Communicator::look_on_device() {
+  constexpr std::int64_t kEveryNs = 100'000'000;
+  if (board_->poisoned()) {
+    on_device_->abort();
+    return INT64_MAX;
+  }
+  const auto [ended, oldest] = on_device_->calls();
+  const Rank late = oldest ? late_for(oldest->signature.operation) : kNoRank;
+  board_->note_device(ended, late, oldest ? oldest->since_ns : 0);
+  if (const auto trouble = trouble_on_device()) {
+    poison(*trouble);
+    return INT64_MAX;
+  }
+  if (!oldest) return on_device_->at_rest() ? INT64_MAX : now_ns() + kEveryNs;
+  const std::int64_t waited_ns = now_ns() - oldest->since_ns;
+  if (waited_ns >= config_.warn_after_ns && on_device_->warns_of(*oldest))
+    TUTTI_LOG(log_, LogLevel::kWarn, "{} has not ended for {} s; {}", oldest->signature.to_string(),
+              waited_ns / 1'000'000'000,
+              late == kNoRank ? "all ranks have called it: look for what their streams wait for"
+                              : describe_rank(peers_, late) + " has not called it");
+  return now_ns() + kEveryNs;
+}
+
+// Returns what the call is to say: what is known of the others' calls, or else what was found here.
+Error Communicator::fail_on_device(const Error& found) {
+  auto known = this->error();
+  if (!known)
+    if (const auto trouble = trouble_on_device()) known = poison(*trouble);
+  const Rank culprit = found.culprit != kNoRank ? found.culprit : rank_;
+  board_->poison(
+      {.code = found.code, .culprit = culprit, .reporter = rank_, .kind = Poison::Kind::kFailure});
   on_device_->abort();
+  set_error(known.value_or(found));
+  return known.value_or(found);
 }
 
 }  // namespace tutti

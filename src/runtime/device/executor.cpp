@@ -154,7 +154,9 @@ Result<Issue> Executor::prepare(const DeviceCall& call, const Forced& forced) {
     TUTTI_TRY_ASSIGN(const Candidate candidate, choice_.choose(forced, bytes));
     TUTTI_TRY_ASSIGN(known, bind(candidate));
   }
-  last_ = known;
+  last_ = &known->plan;
+  TUTTI_TRY_ASSIGN(const std::uint64_t capture,
+                   job_->platform().capture_of(job_->device_of(rank_), call.stream));
   const Plan& plan = known->plan;
   const std::uint64_t slices = plan.slices_for(call.count, bytes_each);
   Task task = known->task;
@@ -175,12 +177,8 @@ Result<Issue> Executor::prepare(const DeviceCall& call, const Forced& forced) {
                .op = call.op,
                .blocks = known->blocks,
                .plan = plan.id,
+               .capture = capture,
                .task = task};
-}
-
-const Plan* Executor::last_plan() const {
-  const Bound* const last = last_.load();
-  return last == nullptr ? nullptr : &last->plan;
 }
 
 }  // namespace tutti::device

@@ -189,6 +189,12 @@ RankWords* Job::words_of(Rank rank) const {
   return reinterpret_cast<RankWords*>(members_[at(rank)].segment);
 }
 
+std::uint64_t Job::left(Rank rank) const {
+  // Acquire: what the kernel found before it told.
+  return host_words_.load() == nullptr ? 0
+                                       : host_words_of(rank)->left.load(std::memory_order_acquire);
+}
+
 std::optional<Job::Found> Job::fault() const {
   if (host_words_.load() == nullptr) return std::nullopt;
   for (Rank rank = 0; rank < ranks(); ++rank)
@@ -245,9 +251,8 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
   for (Issue issue : issues) {
     const int device = device_of(issue.rank);
     TUTTI_TRY_ASSIGN(issue.stream_id, platform_.id_of(device, issue.stream));
-    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
-    if (capture != 0) {
-      captured[{device, capture}].push_back(issue);
+    if (issue.capture != 0) {
+      captured[{device, issue.capture}].push_back(issue);
       continue;
     }
     ticket.push_back({device, batches_[device].number, issue.stream, issue.stream_id});

@@ -45,6 +45,7 @@ struct Issue {
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t blocks = 1;
   std::uint64_t plan = 0;
+  std::uint64_t capture = 0;  // that its stream is in; 0: none
   Task task;
 };
 
@@ -82,6 +83,8 @@ class Job {
   [[nodiscard]] RankWords* const* words_on(Rank rank) const { return members_[at(rank)].table; }
   [[nodiscard]] RankWords* words_of(Rank rank) const;
   [[nodiscard]] HostWords* host_words_of(Rank rank) const { return host_words_.load() + at(rank); }
+  // Number of the last call of `rank` that has ended (Task::call); 0: none.
+  [[nodiscard]] std::uint64_t left(Rank rank) const;
   // What the kernel of some rank found, if any. Never blocks.
   struct Found {
     Rank rank = kNoRank;

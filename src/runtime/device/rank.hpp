@@ -48,7 +48,10 @@ TUTTI_HD_COLD void end_task(Block& block, const Task& task) {
     task.fired[lane].store(0, std::memory_order_relaxed);
   own.carve.store(task.carve, std::memory_order_relaxed);
   own.operations.store(task.operation, std::memory_order_relaxed);
-  if (!stopped(task)) own.done.store(task.operation, std::memory_order_release);
+  if (stopped(task)) return;
+  own.done.store(task.operation, std::memory_order_release);
+  // A store across the bus that nobody waits for.
+  if (task.call != 0) task.host->left.store(task.call, std::memory_order_release);
 }
 
 // Every thread of each of the task's blocks calls it.
