@@ -582,7 +582,7 @@ typedef struct tuttiCommInfo_v100 {
   char lastAlgorithm[128];   /* last operation: algorithm                                     */
   char lastProtocol[16];     /* last operation: "flagged", "slots", "direct", or "local"      */
   uint64_t lastPlanHash;     /* last operation: equal hashes mean equal bits and equal traffic */
-  uint32_t lastSlices;       /* last operation: slices of each chunk; 0 on a device           */
+  uint32_t lastSlices;       /* last operation: slices of each chunk                          */
   uint32_t lastReplicas;     /* last operation: replicas of the schedule                      */
   uint64_t operations;       /* communication calls completed                                 */
   uint64_t payloadBytesSent; /* user bytes this rank sent to peers, not headers nor on devices */

@@ -322,10 +322,10 @@ Result<Explanation> Communicator::explain(std::uint64_t bytes, bool in_windows) 
                    price_candidates(settings_, *explained_, bytes, access));
   Explanation explanation{.bytes = bytes,
                           .ranks = ranks_,
-                          .cores = settings_.cores,
+                          .where = fmt::format("{} cores", settings_.cores),
                           .forced = forced_.name,
                           .source = settings_.cost_source.data(),
-                          .order = order_text(),
+                          .note = order_text(),
                           .candidates = explain_candidates(priced, running)};
   for (ExplainedCandidate& one : explanation.candidates)
     if (const MeasuredPlan* const time =
@@ -556,20 +556,15 @@ Communicator::Info Communicator::info() const {
   info.forced_algorithm = forced_.name;
   info.host_ranks = host_ranks_;
   info.poisoned = error().has_value();
-  if (last_plan_ != nullptr) {
-    info.last_algorithm = last_plan_->plan.algorithm->name;
-    info.last_protocol = ranks_ == 1 ? "local" : name_of(last_plan_->plan.options.protocol);
-    info.last_plan = last_plan_->plan.id;
+  const Plan* const last = last_plan_ != nullptr   ? &last_plan_->plan
+                           : on_device_ != nullptr ? on_device_->last_plan()
+                                                   : nullptr;
+  if (last != nullptr) {
+    info.last_algorithm = last->algorithm->name;
+    info.last_protocol = ranks_ == 1 ? "local" : name_of(last->options.protocol);
+    info.last_plan = last->id;
     info.last_slices = last_slices_;
-    info.last_replicas = last_plan_->plan.options.replicas;
-  }
-  const Plan* const on_device = on_device_ == nullptr ? nullptr : on_device_->last_plan();
-  if (on_device != nullptr) {
-    info.last_algorithm = on_device->algorithm->name;
-    info.last_protocol = name_of(on_device->options.protocol);
-    info.last_plan = on_device->id;
-    info.last_slices = 0;  // of the call, which is not kept
-    info.last_replicas = on_device->options.replicas;
+    info.last_replicas = last->options.replicas;
   }
   info.operations = completed_;
   for (const auto& [id, bound] : plans_) {

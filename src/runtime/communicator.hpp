@@ -129,6 +129,8 @@ class Communicator {
   // Every way to run an all-reduce of `bytes`, with prices; what was measured, on rank 0. Counts
   // all schedules the first time. The user's thread. Errors: those of a call of that size.
   [[nodiscard]] Result<Explanation> explain(std::uint64_t bytes, bool in_windows);
+  // The same of calls with device memory, as a text; "" where the rank has no device.
+  [[nodiscard]] Result<std::string> explain_on_device(std::uint64_t bytes);
   // Keeps a text for the C API's user until the next one.
   [[nodiscard]] const char* keep_text(std::string text);
 
@@ -251,7 +253,7 @@ class Communicator {
     BoundPlan* plan = nullptr;
   };
   std::array<Chosen, 64> chosen_{};
-  BoundPlan* last_plan_ = nullptr;  // of the last call
+  BoundPlan* last_plan_ = nullptr;  // of the last call; null: that was on a device, or none
   CarveUse flagged_use_, arena_use_;
   std::uint64_t operation_ = 0;  // number of the last one issued
   std::uint64_t completed_ = 0;

@@ -31,6 +31,15 @@ Result<device::Issue> RankOnDevice::prepare(const device::DeviceCall& call, cons
   return executor_->prepare(call, forced);
 }
 
+Result<std::string> RankOnDevice::explain(std::uint64_t bytes, const Forced& forced) {
+  if (executor_ == nullptr)
+    return fmt::format(
+        "device {}: told of once the first call with device memory has taken its "
+        "blocks\n",
+        device());
+  return executor_->explain(bytes, forced).map([](const Explanation& all) { return to_text(all); });
+}
+
 bool RankOnDevice::began(const OperationSignature& signature, bool captured) {
   const std::lock_guard lock(running_mutex_);
   running_.push_back({signature, now_ns(), captured, false});
@@ -219,7 +228,13 @@ Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllRe
   if (!issue) return tl::unexpected(fail_on_device(issue.error()));
   if (!captured) issue->task.call = operation_;
   ++completed_;
+  last_plan_ = nullptr;
+  last_slices_ = issue->task.cut.slices;
   return std::optional(*std::move(issue));
+}
+
+Result<std::string> Communicator::explain_on_device(std::uint64_t bytes) {
+  return on_device_ == nullptr ? std::string() : on_device_->explain(bytes, forced_);
 }
 
 // ---- what becomes of calls that have returned ---------------------------------------------------

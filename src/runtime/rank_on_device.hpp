@@ -48,6 +48,8 @@ class RankOnDevice {
   [[nodiscard]] Status allocate() { return job_->allocate(); }
   // The user's thread. Errors: those of Job::prepare and Executor::prepare.
   [[nodiscard]] Result<device::Issue> prepare(const device::DeviceCall& call, const Forced& forced);
+  // Every way to run a call, as a text. Errors: those of Choice::choose.
+  [[nodiscard]] Result<std::string> explain(std::uint64_t bytes, const Forced& forced);
   // Of the last call, or null.
   [[nodiscard]] const Plan* last_plan() const {
     return executor_ == nullptr ? nullptr : executor_->last_plan();

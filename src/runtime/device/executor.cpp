@@ -1,5 +1,7 @@
 #include "runtime/device/executor.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -179,6 +181,35 @@ Result<Issue> Executor::prepare(const DeviceCall& call, const Forced& forced) {
                .plan = plan.id,
                .capture = capture,
                .task = task};
+}
+
+// Nothing is allocated: the plan is compiled once more, to be looked at.
+Result<Explanation> Executor::explain(std::uint64_t bytes, const Forced& forced) {
+  TUTTI_TRY_ASSIGN(const Candidate running, choice_.choose(forced, bytes));
+  Result<std::vector<Candidate>> all = choice_.price({}, bytes);
+  if (!all) all = std::vector<Candidate>();
+  const auto runs = [&running](const Candidate& one) { return one.name() == running.name(); };
+  if (std::ranges::none_of(*all, runs)) all->push_back(running);
+  std::ranges::stable_sort(*all, {}, [](const Candidate& one) { return one.cost.time_ns; });
+  TUTTI_TRY_ASSIGN(const Plan plan,
+                   compile_plan(*running.algorithm,
+                                {.collective = Collective::kAllReduce, .ranks = job_->ranks()},
+                                running.options, rank_));
+  Explanation explanation{
+      .bytes = bytes,
+      .ranks = job_->ranks(),
+      .where =
+          fmt::format("device {}, {} blocks a rank", job_->device_of(rank_), job_->blocks_each()),
+      .forced = forced.name,
+      .source = std::string(kPriceSource),
+      .note =
+          fmt::format("runs {} in {} blocks, {} lanes", running.name(),
+                      blocks_for(plan, running.messages, job_->blocks_each()), plan.lanes.size()),
+      .candidates = {}};
+  for (const Candidate& one : *all)
+    explanation.candidates.push_back(
+        {.name = one.name(), .slices = one.slices, .cost = one.cost, .runs = runs(one)});
+  return explanation;
 }
 
 }  // namespace tutti::device

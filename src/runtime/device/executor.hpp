@@ -11,6 +11,7 @@
 #include "runtime/device/choice.hpp"
 #include "runtime/device/encode.hpp"
 #include "runtime/device/job.hpp"
+#include "runtime/explain.hpp"
 
 namespace tutti::device {
 
@@ -35,6 +36,8 @@ class Executor {
   // A call of at least one element. Allocates the first time a plan is used, never afterwards.
   // Errors: those of Choice::choose, compile_plan and of the device's memory.
   [[nodiscard]] Result<Issue> prepare(const DeviceCall& call, const Forced& forced);
+  // Every way to run a call of so many bytes, and the one that runs.
+  [[nodiscard]] Result<Explanation> explain(std::uint64_t bytes, const Forced& forced);
   // Of the last call, or null.
   [[nodiscard]] const Plan* last_plan() const { return last_; }
   [[nodiscard]] Job& job() const { return *job_; }

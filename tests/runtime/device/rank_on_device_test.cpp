@@ -199,6 +199,57 @@ TEST(RankOnDevice, CallsOnDevicesAndOnTheHostTakeTurns) {
   }
 }
 
+// One call of every rank, on devices or on the host.
+void call_all(Job& job, std::vector<std::vector<std::int32_t>>& data, bool on_device) {
+  std::vector<AllReduceCall> calls;
+  for (auto& one : data)
+    calls.push_back({.input = one.data(),
+                     .output = one.data(),
+                     .count = one.size(),
+                     .type = kInt,
+                     .on_device = on_device});
+  for (const Status& status : job.call_all(calls)) EXPECT_TRUE(status);
+}
+
+TEST(RankOnDevice, InfoIsOfTheLastCallWhereverItsMemoryLies) {
+  std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(1'000'000, 1));
+  Job job({});
+  for (Rank rank = 0; rank < 2; ++rank)
+    ASSERT_TRUE(job.of(rank).set_algorithm("ring@slots:replicas=2:slot=4K"));
+  for (const bool on_device : {true, false, true}) {
+    call_all(job, data, on_device);
+    const Communicator::Info info = job.of(0).info();
+    EXPECT_EQ(info.last_algorithm, "ring");
+    EXPECT_EQ(info.last_protocol, "slots");
+    EXPECT_EQ(info.last_replicas, 2u);
+    EXPECT_GT(info.last_slices, 100u);
+  }
+  for (Rank rank = 0; rank < 2; ++rank) ASSERT_TRUE(job.of(rank).set_algorithm("one_shot@flagged"));
+  for (auto& one : data) one.resize(10);
+  call_all(job, data, false);
+  EXPECT_EQ(job.of(0).info().last_algorithm, "one_shot");
+  job.synchronize();
+}
+
+TEST(RankOnDevice, WhatRunsOnADeviceIsExplained) {
+  std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(1000, 1));
+  Job job({});
+  EXPECT_THAT(*job.of(1).explain_on_device(4000), HasSubstr("once the first call"));
+  call_all(job, data, true);
+  const std::string text = *job.of(1).explain_on_device(4000);
+  EXPECT_THAT(text,
+              HasSubstr("all_reduce of 4000 bytes among 2 ranks on device 1, 6 blocks a rank; "
+                        "prices by priors for a block of an H100, not measured\n"));
+  EXPECT_THAT(text, HasSubstr(fmt::format("\nruns {}@", job.of(1).info().last_algorithm)));
+  EXPECT_THAT(text, ::testing::ContainsRegex(" in [1-6] blocks, [0-9]+ lanes\n"));
+  EXPECT_THAT(text, HasSubstr(" runs\n"));
+  ASSERT_TRUE(job.of(1).set_algorithm("ring@slots:replicas=1:slot=8K"));
+  const std::string forced = *job.of(1).explain_on_device(4000);
+  EXPECT_THAT(forced, HasSubstr("; forced: ring@slots:replicas=1:slot=8K\nruns ring@slots"));
+  EXPECT_THAT(forced, ::testing::ContainsRegex("ring@slots:replicas=1:slot=8K +runs\n"));
+  job.synchronize();
+}
+
 control::BoardView read_flight(const Folder& folder) {
   for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
     const UniqueFd fd(::open(file.path().c_str(), O_RDONLY | O_CLOEXEC));
