@@ -219,8 +219,8 @@ typedef struct tuttiConfig_v100 {
   unsigned int version;
   int blocking;            /* 1 (default): calls block. 0: tuttiNotSupported in this version   */
   int cgaClusterSize;      /* device; 0 to 8 */
-  int minCTAs;             /* device; >= 1   */
-  int maxCTAs;             /* device; >= minCTAs */
+  int minCTAs;             /* blocks that a rank takes of its GPU, if they are left; >= 1      */
+  int maxCTAs;             /* at most; >= minCTAs. Default: half of what is left, for all ranks */
   const char* netName;     /* transport between hosts; no effect among ranks of one host       */
   int splitShare;          /* 0 or 1: tuttiCommSplit may share the parent's resources          */
   int trafficClass;        /* of network connections; >= 0                                     */

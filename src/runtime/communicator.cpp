@@ -104,6 +104,7 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
       generation_(control::fork_generation()),
       config_(options.config),
       device_(options.device),
+      blocks_(options.blocks),
       platform_(options.platform) {
   if (auto log = Log::open(config_.log_level, config_.log_file, rank)) {
     log_ = *std::move(log);

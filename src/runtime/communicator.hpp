@@ -37,6 +37,7 @@ struct CommunicatorOptions {
   Config config;
   std::stop_token cancel;                // ends create() early
   std::optional<int> device = {};        // of this rank, for calls with device memory
+  device::BlockRange blocks = {};        // that a rank takes of it
   device::Platform* platform = nullptr;  // of the devices; null: CUDA's, if there is one
 };
 
@@ -102,6 +103,7 @@ class Communicator {
   void revoke();
   // As it was created.
   [[nodiscard]] const Config& config() const { return config_; }
+  [[nodiscard]] const device::BlockRange& blocks() const { return blocks_; }
 
   // What the communicator suffers from, if anything. Any thread.
   [[nodiscard]] std::optional<Error> error() const;
@@ -220,6 +222,7 @@ class Communicator {
   const std::uint64_t generation_;  // of forks, when this was made
   const Config config_;
   const std::optional<int> device_;
+  const device::BlockRange blocks_;
   device::Platform* const platform_;
   Log log_;
   std::unique_ptr<ControlPlane> control_;

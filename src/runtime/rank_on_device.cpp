@@ -186,6 +186,7 @@ Status Communicator::join_on_device(std::optional<int> device) {
   if (!device || platform == nullptr) return {};
   TUTTI_TRY_ASSIGN(on_device_, RankOnDevice::join(*platform, control_->session(), rank_, ranks_,
                                                   *device, config_.op_timeout_ns));
+  on_device_->limit_blocks(blocks_);
   control_->look_when([this] { return look_on_device(); });
   return {};
 }

@@ -37,6 +37,8 @@ class RankOnDevice {
                                                                   int device,
                                                                   std::int64_t timeout_ns);
 
+  // Before anybody's first call.
+  void limit_blocks(const device::BlockRange& range) { job_->limit_blocks(rank_, range); }
   [[nodiscard]] int device() const { return job_->device_of(rank_); }
   [[nodiscard]] device::Job& job() const { return *job_; }
   [[nodiscard]] std::int64_t timeout_ns() const { return timeout_ns_; }

@@ -19,17 +19,22 @@ Taken& taken() {
 
 }  // namespace
 
-Result<Reservation> Reservation::take(int device, int resident, int least) {
+Result<Reservation> Reservation::take(int device, int resident, int ranks, const BlockRange& each) {
   Taken& all = taken();
   const std::lock_guard lock(all.mutex);
   const int used = all.blocks[device];
   const int left = resident - used;
-  if (least > left)
+  if (ranks > left)
     return make_error(Code::kSystemError,
                       fmt::format("device {} runs {} blocks at once, of which {} belong to other "
                                   "communicators; {} more ranks do not fit; destroy some",
-                                  device, resident, used, least));
-  return Reservation(all.blocks, device, std::max(left / 2, least));
+                                  device, resident, used, ranks));
+  const auto of_all = [&](std::uint32_t blocks) {
+    return static_cast<int>(std::min<std::int64_t>(std::int64_t{ranks} * blocks, left));
+  };
+  const int most = std::max(of_all(each.most), ranks);
+  const int least = std::min(of_all(std::max(each.least, 1U)), most);
+  return Reservation(all.blocks, device, std::clamp(left / 2, least, most));
 }
 
 Result<Reservation> Reservation::take_queues(int device, int queues, int ranks) {

@@ -11,11 +11,18 @@
 
 namespace tutti::device {
 
+// How many blocks a rank is to have: tuttiConfig_t's minCTAs and maxCTAs.
+struct BlockRange {
+  std::uint32_t least = 1, most = UINT32_MAX;
+};
+
 // A share of one device, given back when it goes. Any thread.
 class Reservation {
  public:
-  // Blocks: half of what is left, at least `least`. kSystemError where that is more than is left.
-  [[nodiscard]] static Result<Reservation> take(int device, int resident, int least);
+  // Blocks of so many ranks: half of what is left; within the range for `each`, as far as that is
+  // left. kSystemError where not even one for each rank is.
+  [[nodiscard]] static Result<Reservation> take(int device, int resident, int ranks,
+                                                const BlockRange& each);
   // A queue for each of `ranks`, of so many that the device has. kInvalidUsage where fewer are
   // left.
   [[nodiscard]] static Result<Reservation> take_queues(int device, int queues, int ranks);

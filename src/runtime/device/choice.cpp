@@ -17,7 +17,9 @@ struct Shape {
   std::uint64_t slot_bytes;  // of slots; of direct plans the most of a chunk in one slice
   bool direct = false;
 };
-// Packets for what is small. More replicas are more blocks, each with pieces of its own.
+// Packets for what is small: LL16, and LL128 where lines are whole. LL8 would have LL16's share of
+// payload and clear each line besides; every device that runs these kernels stores 16 bytes whole.
+// More replicas are more blocks, each with pieces of its own.
 constexpr std::array kShapes{
     Shape{Messages::kLl16, 1, 0},
     Shape{Messages::kLl128, 1, 0},

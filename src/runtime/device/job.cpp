@@ -47,6 +47,11 @@ Result<std::shared_ptr<Job>> Job::join(Platform& platform, const control::Sessio
   return job;
 }
 
+void Job::limit_blocks(Rank rank, const BlockRange& range) {
+  const std::lock_guard lock(mutex_);
+  members_[at(rank)].blocks = range;
+}
+
 Status Job::await_members(Deadline deadline) {
   std::unique_lock lock(mutex_);
   for (Rank rank = 0; rank < ranks(); ++rank)
@@ -123,12 +128,17 @@ Status Job::prepare() {
 }
 
 Status Job::reserve_blocks() {
+  BlockRange each;
+  for (const Member& member : members_) {
+    each.least = std::max(each.least, member.blocks.least);
+    each.most = std::min(each.most, member.blocks.most);
+  }
   blocks_each_ = ~0U;
   for (const int device : devices()) {
     const std::size_t count = ranks_on(device);
     TUTTI_TRY_ASSIGN(const int resident, platform_.resident_blocks(device));
     TUTTI_TRY_ASSIGN(Reservation taken,
-                     Reservation::take(device, resident, static_cast<int>(count)));
+                     Reservation::take(device, resident, static_cast<int>(count), each));
     blocks_each_ = std::min(
         blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.count()) / count));
     reservations_.push_back(std::move(taken));

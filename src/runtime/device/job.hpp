@@ -61,6 +61,9 @@ class Job {
   Job& operator=(const Job&) = delete;
   ~Job();
 
+  // Of `rank`, before anybody calls prepare(). The largest of all ranks' `least` holds for all, and
+  // before that the smallest `most`.
+  void limit_blocks(Rank rank, const BlockRange& range);
   // Returns when all ranks have joined. kTimeout naming one that has not.
   [[nodiscard]] Status await_members(Deadline deadline);
   // Takes all that CUDA may wait for kernels for: memory, access to peers, events. Once; where it
@@ -127,6 +130,7 @@ class Job {
   struct Member {
     bool joined = false;
     int device = -1;
+    BlockRange blocks;
     std::byte* segment = nullptr;
     std::byte* table_room = nullptr;
     RankWords** table = nullptr;

@@ -464,6 +464,27 @@ TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
   EXPECT_TRUE(seen);
 }
 
+TEST(DeviceJob, ARankTakesAsManyBlocksAsItIsToHave) {
+  EmulatedPlatform platform({.blocks = 40});
+  int jobs = 0;
+  const auto blocks_each = [&](device::BlockRange one, device::BlockRange other) {
+    control::SessionId key{};
+    key[5] = static_cast<std::byte>(++jobs);
+    std::shared_ptr<Job> job = *Job::join(platform, key, 0, 2, 0, kArena);
+    EXPECT_TRUE(Job::join(platform, key, 1, 2, 0, kArena));
+    job->limit_blocks(0, one);
+    job->limit_blocks(1, other);
+    EXPECT_TRUE(job->prepare());
+    return job->blocks_each();
+  };
+  EXPECT_EQ(blocks_each({}, {}), 10u);
+  EXPECT_EQ(blocks_each({.most = 3}, {}), 3u);
+  EXPECT_EQ(blocks_each({.most = 3}, {.most = 2}), 2u);
+  EXPECT_EQ(blocks_each({.least = 15}, {}), 15u);
+  EXPECT_EQ(blocks_each({.least = 100}, {}), 20u);  // all there are
+  EXPECT_EQ(blocks_each({.least = 15}, {.most = 4}), 4u);
+}
+
 TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
   bool seen = false;
   for (const bool whole : {true, false}) {

@@ -58,6 +58,7 @@ struct Options {
   std::int32_t ranks = 2;
   int devices = 2;
   Config config = {};
+  device::BlockRange blocks = {};
 };
 
 // Communicators of one process, each with a stream.
@@ -76,6 +77,7 @@ class Job {
                                          {.config = options.config,
                                           .cancel = {},
                                           .device = rank % options.devices,
+                                          .blocks = options.blocks,
                                           .platform = &platform_});
         ASSERT_TRUE(made) << made.error().message;
         communicators_[i] = *std::move(made);
@@ -228,6 +230,14 @@ TEST(RankOnDevice, InfoIsOfTheLastCallWhereverItsMemoryLies) {
   for (auto& one : data) one.resize(10);
   call_all(job, data, false);
   EXPECT_EQ(job.of(0).info().last_algorithm, "one_shot");
+  job.synchronize();
+}
+
+TEST(RankOnDevice, ARankTakesNoMoreBlocksThanItsConfigurationSays) {
+  std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(1000, 1));
+  Job job({.blocks = {.most = 2}});
+  call_all(job, data, true);
+  EXPECT_THAT(*job.of(0).explain_on_device(4000), HasSubstr("on device 0, 2 blocks a rank"));
   job.synchronize();
 }
 
