@@ -200,9 +200,8 @@ RankWords* Job::words_of(Rank rank) const {
 }
 
 std::uint64_t Job::left(Rank rank) const {
-  // Acquire: what the kernel found before it told.
   return host_words_.load() == nullptr ? 0
-                                       : host_words_of(rank)->left.load(std::memory_order_acquire);
+                                       : host_words_of(rank)->left.load(std::memory_order_relaxed);
 }
 
 std::optional<Job::Found> Job::fault() const {

@@ -50,8 +50,8 @@ TUTTI_HD_COLD void end_task(Block& block, const Task& task) {
   own.operations.store(task.operation, std::memory_order_relaxed);
   if (stopped(task)) return;
   own.done.store(task.operation, std::memory_order_release);
-  // A store across the bus that nobody waits for.
-  if (task.call != 0) task.host->left.store(task.call, std::memory_order_release);
+  // A store across the bus that nobody waits for, and that orders nothing.
+  if (task.call != 0) task.host->left.store(task.call, std::memory_order_relaxed);
 }
 
 // Every thread of each of the task's blocks calls it.

@@ -172,6 +172,24 @@ INSTANTIATE_TEST_SUITE_P(
             "NothingOnOne", 1, of(7, kInt, true), of(0, kInt, false), {"count 7", "count 0"}}),
     [](const auto& chosen) { return chosen.param.name; });
 
+// A rank may be further ahead than the board remembers.
+TEST(RankOnDevice, ACallThatDiffersIsFoundHoweverFarTheOthersAreAhead) {
+  std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(100, 1));
+  Job job({});
+  AllReduceCall call = of(100, kInt, true);
+  call.input = call.output = data[0].data();
+  for (std::size_t i = 0; i < 2 * kRememberedOperations; ++i) ASSERT_TRUE(job.call(0, call));
+  call.input = call.output = data[1].data();
+  call.count = 7;
+  static_cast<void>(job.call(1, call));
+  for (Rank rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(eventually([&] { return job.of(rank).error().has_value(); }));
+    EXPECT_THAT(job.of(rank).error()->message, HasSubstr("all_reduce #1 count 100 int32"));
+    EXPECT_THAT(job.of(rank).error()->message, HasSubstr("all_reduce #1 count 7 int32"));
+  }
+  job.synchronize();
+}
+
 // Numbers, gates and memory of both are apart.
 TEST(RankOnDevice, CallsOnDevicesAndOnTheHostTakeTurns) {
   constexpr std::size_t kRounds = 40;
