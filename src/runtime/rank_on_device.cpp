@@ -40,38 +40,6 @@ Result<std::string> RankOnDevice::explain(std::uint64_t bytes, const Forced& for
   return executor_->explain(bytes, forced).map([](const Explanation& all) { return to_text(all); });
 }
 
-bool RankOnDevice::began(const OperationSignature& signature, bool captured) {
-  const std::lock_guard lock(running_mutex_);
-  running_.push_back({signature, now_ns(), captured, false});
-  return !std::exchange(looked_after_, true);
-}
-
-CallsOnDevice RankOnDevice::calls() {
-  const std::uint64_t left = job_->left(rank_);
-  const std::lock_guard lock(running_mutex_);
-  const std::uint64_t before = ended_;
-  while (!running_.empty() &&
-         (running_.front().captured || running_.front().signature.operation <= left)) {
-    ended_ = running_.front().signature.operation;
-    running_.pop_front();
-  }
-  if (running_.empty()) return {ended_, std::nullopt};
-  if (ended_ != before) running_.front().since_ns = now_ns();
-  return {ended_, running_.front()};
-}
-
-bool RankOnDevice::warns_of(const RunningCall& call) {
-  const std::lock_guard lock(running_mutex_);
-  return !running_.empty() && running_.front().signature.operation == call.signature.operation &&
-         !std::exchange(running_.front().warned, true);
-}
-
-bool RankOnDevice::at_rest() {
-  const std::lock_guard lock(running_mutex_);
-  looked_after_ = !running_.empty();
-  return !looked_after_;
-}
-
 Error RankOnDevice::describe(const device::Job::Found& found) const {
   const std::string where =
       fmt::format("on device {} rank {}", job_->device_of(found.rank), found.rank);
@@ -225,7 +193,7 @@ Result<std::optional<device::Issue>> Communicator::prepare_on_device(const AllRe
   board_->enter(signature);
   // Host memory has no part in it; what came before has ended.
   if (transport_) transport_->publish_done(operation_);
-  if (on_device_->began(signature, captured)) control_->look_soon();
+  if (on_device_->calls().begin(signature, captured)) control_->look_soon();
   if (!issue) return tl::unexpected(fail_on_device(issue.error()));
   if (!captured) issue->task.call = operation_;
   ++completed_;
@@ -250,8 +218,13 @@ Rank Communicator::late_for(std::uint64_t operation) const {
 std::optional<Poison> Communicator::mismatch_on_device(Rank rank,
                                                        const OperationSignature& mine) const {
   for (Rank peer = 0; peer < ranks_; ++peer) {
-    const auto theirs = board_->signature(peer, mine.operation);
-    if (!theirs || peer == rank) continue;
+    if (peer == rank) continue;
+    auto theirs = board_->signature(peer, mine.operation);
+    if (!theirs) {  // not yet, or so long ago that the board has forgotten it
+      const auto oldest = on_device_->calls_now(peer).oldest;
+      if (!oldest || oldest->signature.operation != mine.operation) continue;
+      theirs = oldest->signature;
+    }
     OperationSignature alike = *theirs;
     // Who got no plan called the same; it says so itself.
     if (alike.plan == 0 || mine.plan == 0) alike.plan = mine.plan;
@@ -267,7 +240,8 @@ std::optional<Poison> Communicator::mismatch_on_device(Rank rank,
 }
 
 Poison Communicator::poison_of(const device::Job::Found& found) const {
-  const OperationSignature mine = board_->current(found.rank).value_or(OperationSignature{});
+  const auto oldest = on_device_->calls_now(found.rank).oldest;
+  const OperationSignature mine = oldest ? oldest->signature : OperationSignature{};
   if (auto mismatch = mismatch_on_device(found.rank, mine)) return *mismatch;
   const bool timeout = found.what.fault == device::Fault::kTimeout;
   const Rank late = timeout ? late_for(mine.operation) : kNoRank;
@@ -282,7 +256,7 @@ Poison Communicator::poison_of(const device::Job::Found& found) const {
 std::optional<Poison> Communicator::trouble_on_device() const {
   const auto found = on_device_->job().fault();
   if (found && found->rank == rank_) return poison_of(*found);
-  const auto oldest = on_device_->calls().oldest;
+  const auto oldest = on_device_->calls_now(rank_).oldest;
   if (!oldest) return std::nullopt;
   if (auto mismatch = mismatch_on_device(rank_, oldest->signature)) return mismatch;
   for (Rank peer = 0; peer < ranks_; ++peer) {
@@ -313,16 +287,16 @@ std::int64_t Communicator::look_on_device() {
     on_device_->abort();
     return INT64_MAX;
   }
-  const auto [ended, oldest] = on_device_->calls();
+  const auto [ended, oldest] = on_device_->calls_now(rank_);
   const Rank late = oldest ? late_for(oldest->signature.operation) : kNoRank;
   board_->note_device(ended, late, oldest ? oldest->since_ns : 0);
   if (const auto trouble = trouble_on_device()) {
     poison(*trouble);
     return INT64_MAX;
   }
-  if (!oldest) return on_device_->at_rest() ? INT64_MAX : now_ns() + kEveryNs;
+  if (!oldest) return on_device_->calls().at_rest() ? INT64_MAX : now_ns() + kEveryNs;
   const std::int64_t waited_ns = now_ns() - oldest->since_ns;
-  if (waited_ns >= config_.warn_after_ns && on_device_->warns_of(*oldest))
+  if (waited_ns >= config_.warn_after_ns && on_device_->calls().warns_of(*oldest))
     TUTTI_LOG(log_, LogLevel::kWarn, "{} has not ended for {} s; {}", oldest->signature.to_string(),
               waited_ns / 1'000'000'000,
               late == kNoRank ? "all ranks have called it: look for what their streams wait for"

@@ -3,30 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 
-#include "runtime/control/board.hpp"
 #include "runtime/device/executor.hpp"
 
 namespace tutti {
 
 struct HeldCall;
-
-// A call that has been made and has not ended, as far as this rank knows.
-struct RunningCall {
-  OperationSignature signature;
-  std::int64_t since_ns = 0;  // nothing of this rank has ended
-  bool captured = false;      // into a graph: over once it is made
-  bool warned = false;
-};
-struct CallsOnDevice {
-  std::uint64_t ended = 0;  // number of the last one that has
-  std::optional<RunningCall> oldest;
-};
 
 class RankOnDevice {
  public:
@@ -56,14 +42,12 @@ class RankOnDevice {
   [[nodiscard]] const Plan* last_plan() const {
     return executor_ == nullptr ? nullptr : executor_->last_plan();
   }
-  // A call that is about to be made. True: somebody has to begin to look after the calls.
-  [[nodiscard]] bool began(const OperationSignature& signature, bool captured);
-  // Where its calls are now. Any thread.
-  [[nodiscard]] CallsOnDevice calls();
-  // True once in the life of a call that is the oldest, and late.
-  [[nodiscard]] bool warns_of(const RunningCall& call);
-  // True: nothing is left to look after.
-  [[nodiscard]] bool at_rest();
+  // Its calls that have not ended.
+  [[nodiscard]] device::Calls& calls() { return job_->calls_of(rank_); }
+  // Where the calls of any rank are now. Any thread.
+  [[nodiscard]] device::Calls::Now calls_now(Rank rank) {
+    return job_->calls_of(rank).now(job_->left(rank));
+  }
   // Of a fault that no call explains. Any thread.
   [[nodiscard]] Error describe(const device::Job::Found& found) const;
   // Ends all operations of all ranks. Any thread.
@@ -79,10 +63,6 @@ class RankOnDevice {
   const Rank rank_;
   const std::int64_t timeout_ns_;
   std::unique_ptr<device::Executor> executor_;  // from the first call on
-  std::mutex running_mutex_;
-  std::deque<RunningCall> running_;  // guarded by running_mutex_; a launch queue's length at most
-  std::uint64_t ended_ = 0;          // guarded by running_mutex_
-  bool looked_after_ = false;        // guarded by running_mutex_
 };
 
 // Enqueues calls with device memory: those of one communicator in the order given, those of ranks

@@ -69,7 +69,7 @@ void Job::wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline) {
 }
 
 Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
-    : platform_(platform), arena_bytes_(arena_bytes), members_(at(ranks)) {}
+    : platform_(platform), arena_bytes_(arena_bytes), members_(at(ranks)), calls_(at(ranks)) {}
 
 Job::~Job() {
   for (Rank rank = 0; rank < ranks(); ++rank) drain(rank);

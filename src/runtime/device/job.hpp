@@ -22,6 +22,7 @@
 #include "base/clock.hpp"
 #include "runtime/control/session_key.hpp"
 #include "runtime/device/budget.hpp"
+#include "runtime/device/calls.hpp"
 #include "runtime/device/interpreter.hpp"
 #include "runtime/device/platform.hpp"
 
@@ -86,6 +87,7 @@ class Job {
   [[nodiscard]] RankWords* const* words_on(Rank rank) const { return members_[at(rank)].table; }
   [[nodiscard]] RankWords* words_of(Rank rank) const;
   [[nodiscard]] HostWords* host_words_of(Rank rank) const { return host_words_.load() + at(rank); }
+  [[nodiscard]] Calls& calls_of(Rank rank) { return calls_[at(rank)]; }
   // Number of the last call of `rank` that has ended (Task::call); 0: none.
   [[nodiscard]] std::uint64_t left(Rank rank) const;
   // What the kernel of some rank found, if any. Never blocks.
@@ -174,6 +176,7 @@ class Job {
   Platform& platform_;
   const std::uint64_t arena_bytes_;
   std::vector<Member> members_;
+  std::vector<Calls> calls_;  // by rank
   std::vector<Reservation> reservations_;
   std::map<int, Reservation> queues_;  // of devices whose ranks are in graphs of their own
   std::uint32_t blocks_each_ = 1;
