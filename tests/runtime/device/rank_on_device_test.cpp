@@ -219,7 +219,7 @@ TEST(RankOnDevice, CallsOnDevicesAndOnTheHostTakeTurns) {
   }
 }
 
-// One call of every rank, on devices or on the host.
+// One call of every rank, on devices or on the host; returns when it has ended.
 void call_all(Job& job, std::vector<std::vector<std::int32_t>>& data, bool on_device) {
   std::vector<AllReduceCall> calls;
   for (auto& one : data)
@@ -229,6 +229,7 @@ void call_all(Job& job, std::vector<std::vector<std::int32_t>>& data, bool on_de
                      .type = kInt,
                      .on_device = on_device});
   for (const Status& status : job.call_all(calls)) EXPECT_TRUE(status);
+  job.synchronize();  // the host may have the buffers next
 }
 
 TEST(RankOnDevice, InfoIsOfTheLastCallWhereverItsMemoryLies) {
