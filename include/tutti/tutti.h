@@ -30,11 +30,12 @@
  * one GPU are launched together, so several of them in one thread belong into a group. What a
  * kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may be captured
  * into CUDA graphs, on all ranks or none; the first of its size and type copies its plan to the GPU
- * and should come before. Ranks of one GPU that are captured into graphs of their own are, over all communicators
- * of the process, at most CUDA_DEVICE_MAX_CONNECTIONS of the GPU: 8, or what the program sets
- * before it uses CUDA, up to 32. Calls of a communicator on several streams run in the order of
- * issue. In this version all ranks of a call with device memory are threads of one process, on one
- * GPU at most as many as it runs blocks at once (an H100: 132), of all communicators together.
+ * and should come before. Ranks of one GPU that are captured into graphs of their own are, over all
+ * communicators of the process, at most CUDA_DEVICE_MAX_CONNECTIONS of the GPU: 8, or what the
+ * program sets before it uses CUDA, up to 32. Calls of a communicator on several streams run in the
+ * order of issue. In this version all ranks of a call with device memory are threads of one
+ * process, on one GPU at most as many as it runs blocks at once (an H100: 132), of all
+ * communicators together.
  *
  * Making and destroying a communicator allocates and frees memory of its GPUs, for which CUDA may
  * wait until the kernels of other communicators have ended, and these for ranks that have not

@@ -88,7 +88,7 @@ class Job {
   [[nodiscard]] RankWords* words_of(Rank rank) const;
   [[nodiscard]] HostWords* host_words_of(Rank rank) const { return host_words_.load() + at(rank); }
   [[nodiscard]] Calls& calls_of(Rank rank) { return calls_[at(rank)]; }
-  // Number of the last call of `rank` that has ended (Task::call); 0: none.
+  // Number of the last call of `rank` that has ended (Common::call); 0: none.
   [[nodiscard]] std::uint64_t left(Rank rank) const;
   // What the kernel of some rank found, if any. Never blocks.
   struct Found {

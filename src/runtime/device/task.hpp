@@ -56,7 +56,7 @@ enum class Fault : std::uint32_t { kNone, kSignature, kCorrupt, kTimeout };
 struct HostWords {
   Word fault;  // fault_word, by a kernel
   Word stop;   // not 0: give up; by the host, which needs no CUDA call for it
-  Word left;   // Task::call of the last operation that ended well, by its kernel
+  Word left;   // Common::call of the last operation that ended well, by its kernel
 };
 struct FaultFound {
   Fault fault = Fault::kNone;
@@ -73,6 +73,7 @@ struct Common {
   std::uint32_t average_over = 0;
   std::uint64_t room_bytes = 0;
   std::uint64_t signature = 0;
+  std::uint64_t call = 0;  // its number on the board; 0: captured, so that it may run again
 };
 
 struct Task : Common {
@@ -90,7 +91,6 @@ struct Task : Common {
   std::byte* output = nullptr;  // may equal input
   std::byte* scratch = nullptr;
   std::uint64_t operation = 0;   // set when a block begins
-  std::uint64_t call = 0;        // its number on the board; 0: captured, so that it may run again
   std::uint64_t carve = 0;       // Plan::carve, mixed with the format of messages; not 0
   std::uint64_t timeout_ns = 0;  // of waiting for the same thing; 0: for ever
   LaneState* lanes = nullptr;    // program.lane_count of them
