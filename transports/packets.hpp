@@ -6,7 +6,9 @@
 // reader waits for its own packets only, and a small message costs no barrier and no fence. The
 // price is space. Formats, as NCCL names them:
 //   LL8     8 bytes, {4 of payload, 4 of flag}, two of them a line; needs 8-byte stores that are
-//           seen whole, which every fabric has.
+//           seen whole, which every fabric has. Chosen by nobody so far: LL16 carries as much
+//           payload, clears nothing, and runs wherever these kernels do. It is there for a fabric
+//           that cuts 16-byte stores.
 //   LL16    16 bytes, {8 of payload, epoch}: 16-byte stores that are seen whole (PTX ISA, "ld" and
 //           "st" of .b128, sm_70 and later).
 //   LL128   128 bytes, {120 of payload, epoch}, stored by eight threads of a warp in one

@@ -4,8 +4,8 @@
  * a price, made of terms that add up, and the cheapest one runs: that of its class of sizes, two
  * classes an octave, so that within a class another can be cheaper by some per cent. A candidate's
  * name forces it (tuttiCommSetAlgorithm, TUTTI_ALGO, --algo), so that a price can be held against a
- * measurement. Of calls with device memory, which are priced apart, nothing is told in this
- * version.
+ * measurement. Calls with device memory are priced apart, from constants that were measured on no
+ * device so far: tuttiExplain tells of them, tuttiGetCandidates does not.
  */
 #ifndef TUTTI_EXPLAIN_H_
 #define TUTTI_EXPLAIN_H_
@@ -40,8 +40,9 @@ TUTTI_API tuttiResult_t tuttiGetCandidates(tuttiComm_t comm, size_t count, tutti
                                            size_t capacity, size_t* total);
 
 /* The same as a table for people: each candidate's price by term, its measured time where known,
- * what runs, and why the others do not. `*text` stays until the communicator's next tuttiExplain or
- * its end. */
+ * what runs, and why the others do not. Where the rank has a device and has made a call with its
+ * memory, a second table is for such calls: what runs, in how many blocks. `*text` stays until the
+ * communicator's next tuttiExplain or its end. */
 TUTTI_API tuttiResult_t tuttiExplain(tuttiComm_t comm, size_t count, tuttiDataType_t datatype,
                                      int inWindows, const char** text);
 

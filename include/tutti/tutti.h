@@ -23,15 +23,25 @@
  *
  * Device memory. A rank whose thread has a current CUDA device when it is initialized (the program
  * has used CUDA before) takes buffers of device memory too, both of a call or none
- * (tuttiInvalidArgument). A rank that has no device takes device memory for host memory, and such a
- * call crashes: tuttiCommCuDevice tells. The call enqueues on
- * `stream` (NULL: the default stream) and returns once all ranks that share the rank's GPU have
- * called: ranks of one GPU are launched together, so several of them in one thread belong into a
- * group. What a kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may
- * be captured into CUDA graphs; the first of its size and type allocates and should come before.
- * Ranks of one GPU that are captured into graphs of their own are at most 8. Calls of a
- * communicator on several streams run in the order of issue. In this version all ranks of a call
- * with device memory are threads of one process, at most 16 on one GPU.
+ * (tuttiInvalidArgument). A rank that has no device (tuttiCommCuDevice) refuses device memory with
+ * tuttiNotSupported where a communicator has been made since the program first used CUDA; where
+ * none has, it takes it for host memory, and the call crashes. The call enqueues on `stream` (NULL:
+ * the default stream) and returns once all ranks that share the rank's GPU have called: ranks of
+ * one GPU are launched together, so several of them in one thread belong into a group. What a
+ * kernel finds wrong shows in tuttiCommGetAsyncError and in the next call. Calls may be captured
+ * into CUDA graphs, on all ranks or none; the first of its size and type copies its plan to the GPU
+ * and should come before. Ranks of one GPU that are captured into graphs of their own are, over all
+ * communicators of the process, at most CUDA_DEVICE_MAX_CONNECTIONS of the GPU: 8, or what the
+ * program sets before it uses CUDA, up to 32. Calls of a communicator on several streams run in the
+ * order of issue. In this version all ranks of a call with device memory are threads of one
+ * process, on one GPU at most as many as it runs blocks at once (an H100: 132), of all
+ * communicators together.
+ *
+ * Making and destroying a communicator allocates and frees memory of its GPUs, for which CUDA may
+ * wait until the kernels of other communicators have ended, and these for ranks that have not
+ * called. So every rank makes and destroys at the same place among its operations with other
+ * communicators, or synchronizes with these operations before. The same holds for a first operation
+ * of its size once 16 MiB of plans are on the GPU.
  *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
  * count, data type, operation and root. Calls that do not match give every rank tuttiInvalidUsage
@@ -210,8 +220,8 @@ typedef struct tuttiConfig_v100 {
   unsigned int version;
   int blocking;            /* 1 (default): calls block. 0: tuttiNotSupported in this version   */
   int cgaClusterSize;      /* device; 0 to 8 */
-  int minCTAs;             /* device; >= 1   */
-  int maxCTAs;             /* device; >= minCTAs */
+  int minCTAs;             /* blocks that a rank takes of its GPU, if they are left; >= 1      */
+  int maxCTAs;             /* at most; >= minCTAs. Default: half of what is left, for all ranks */
   const char* netName;     /* transport between hosts; no effect among ranks of one host       */
   int splitShare;          /* 0 or 1: tuttiCommSplit may share the parent's resources          */
   int trafficClass;        /* of network connections; >= 0                                     */
@@ -335,7 +345,7 @@ TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nran
  * else ndev ranks on host memory alone. Use the ranks from ndev threads, or from one thread in
  * groups. On failure no handle is left.
  * Errors: those of tuttiCommInitRank; tuttiInvalidArgument for a device that is not there,
- * tuttiNotSupported for a devlist where no device runs this build's kernels. */
+ * tuttiNotSupported for a devlist with a device that does not run this build's kernels. */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist);
 
 /* Completes everything that was issued on the communicator, so that tuttiCommDestroy will not wait
@@ -573,7 +583,7 @@ typedef struct tuttiCommInfo_v100 {
   char lastAlgorithm[128];   /* last operation: algorithm                                     */
   char lastProtocol[16];     /* last operation: "flagged", "slots", "direct", or "local"      */
   uint64_t lastPlanHash;     /* last operation: equal hashes mean equal bits and equal traffic */
-  uint32_t lastSlices;       /* last operation: slices of each chunk; 0 on a device           */
+  uint32_t lastSlices;       /* last operation: slices of each chunk                          */
   uint32_t lastReplicas;     /* last operation: replicas of the schedule                      */
   uint64_t operations;       /* communication calls completed                                 */
   uint64_t payloadBytesSent; /* user bytes this rank sent to peers, not headers nor on devices */

@@ -8,6 +8,7 @@
 #include "runtime/api_config.hpp"
 #include "runtime/control/handshake.hpp"
 #include "runtime/control/interfaces.hpp"
+#include "runtime/device/driver.hpp"
 #include "runtime/group.hpp"
 #include "runtime/handle.hpp"
 
@@ -29,11 +30,23 @@ int value_of(const Enum& caller_s) {
   return value;
 }
 
+Error no_device(const Communicator& communicator, const char* function, const char* what) {
+  return {Code::kNotSupported,
+          fmt::format("{}: {}, and rank {} has no CUDA device: it began before the program used "
+                      "CUDA, or tutti-info says why there is none",
+                      function, what, communicator.rank())};
+}
+
 // Which buffers a call has: device memory, or host memory. kInvalidArgument for one of each.
 Result<bool> in_device_memory(const Communicator& communicator, const AllReduceCall& call,
                               const char* function) {
   const RankOnDevice* const rank = communicator.on_device();
-  if (rank == nullptr || call.count == 0) return false;
+  if (call.count == 0) return false;
+  if (rank == nullptr) {
+    if (device::driver_knows_for_device(call.input) || device::driver_knows_for_device(call.output))
+      return tl::unexpected(no_device(communicator, function, "device memory"));
+    return false;
+  }
   const bool device = rank->holds(call.output);
   if (call.input != call.output && rank->holds(call.input) != device)
     return bad_argument(function,
@@ -113,15 +126,12 @@ Status all_reduce(const void* sendbuff, void* recvbuff, std::size_t count, int t
     return bad_argument(kName, "sendbuff and recvbuff overlap; pass the same pointer for in place");
   TUTTI_TRY_ASSIGN(call.on_device, in_device_memory(*communicator, call, kName));
   if (stream != nullptr && !call.on_device && count > 0)
-    return make_error(
-        Code::kNotSupported,
-        communicator->on_device() == nullptr
-            ? fmt::format("{}: a stream, and rank {} has no CUDA device: it began before the "
-                          "program used CUDA, or tutti-info says why there is none",
-                          kName, communicator->rank())
-            : fmt::format("{}: with host memory the calling thread runs the operation; pass "
-                          "a NULL stream, or device memory",
-                          kName));
+    return communicator->on_device() == nullptr
+               ? tl::unexpected(no_device(*communicator, kName, "a stream"))
+               : make_error(Code::kNotSupported,
+                            fmt::format("{}: with host memory the calling thread runs the "
+                                        "operation; pass a NULL stream, or device memory",
+                                        kName));
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, kName));
@@ -200,13 +210,16 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     const int devices = platform == nullptr ? 0 : platform->devices();
     if (devlist != nullptr && devices == 0)
       return make_error(Code::kNotSupported,
-                        fmt::format("{}: there is no CUDA device that this build's kernels run on; "
-                                    "pass a NULL devlist for ranks on host memory",
+                        fmt::format("{}: there is no CUDA device that this build can use; "
+                                    "pass a NULL devlist for ranks on host memory, and see "
+                                    "tutti-info",
                                     kName));
-    for (int i = 0; devlist != nullptr && i < ndev; ++i)
+    for (int i = 0; devlist != nullptr && i < ndev; ++i) {
       if (devlist[i] < 0 || devlist[i] >= devices)
         return bad_argument(kName, fmt::format("devlist[{}] is {}; there are {} CUDA devices", i,
                                                devlist[i], devices));
+      TUTTI_TRY(platform->load(devlist[i]));
+    }
     const auto device_of = [&](int rank) {
       return devices == 0 ? std::nullopt
                           : std::optional(devlist != nullptr ? devlist[rank] : rank % devices);

@@ -66,6 +66,11 @@ Result<CommunicatorOptions> make_options(const Config& base, const tuttiConfig_t
   const auto milliseconds = [](int value, std::int64_t& field) {
     if (value != TUTTI_CONFIG_UNDEF_INT) field = std::int64_t{value} * 1'000'000;
   };
+  const auto blocks = [](int value, std::uint32_t& field) {
+    if (value != TUTTI_CONFIG_UNDEF_INT) field = static_cast<std::uint32_t>(value);
+  };
+  blocks(config->minCTAs, options.blocks.least);
+  blocks(config->maxCTAs, options.blocks.most);
   milliseconds(config->opTimeoutMs, options.config.op_timeout_ns);
   milliseconds(config->initTimeoutMs, options.config.init_timeout_ns);
   if (config->algorithm != nullptr) options.config.algo = config->algorithm;

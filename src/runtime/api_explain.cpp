@@ -83,7 +83,8 @@ tuttiResult_t tuttiExplain(tuttiComm_t comm, size_t count, tuttiDataType_t datat
       return make_error(Code::kInvalidArgument, fmt::format("{}: text is NULL", kName));
     TUTTI_TRY_ASSIGN(const Explanation all, answer({kName, comm, count, datatype, inWindows}));
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
-    *text = communicator->keep_text(to_text(all));
+    TUTTI_TRY_ASSIGN(const std::string on_device, communicator->explain_on_device(all.bytes));
+    *text = communicator->keep_text(to_text(all) + on_device);
     return {};
   });
 }

@@ -24,6 +24,7 @@ Status regroup(const char* function, tuttiComm_t parent, tuttiComm_t* newcomm,
   TUTTI_TRY_ASSIGN(CommunicatorOptions options,
                    make_options(communicator->config(), config, function));
   TUTTI_TRY(parse_forced(options.config.algo));
+  if (config == nullptr) options.blocks = communicator->blocks();
   if (communicator->on_device() != nullptr) options.device = communicator->on_device()->device();
   OwnedHandle made = make_handle();
   const Group::Task task = [=, own = made.get()](Communicator& old) -> Status {

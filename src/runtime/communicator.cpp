@@ -103,7 +103,9 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
       ranks_(ranks),
       generation_(control::fork_generation()),
       config_(options.config),
-      device_(options.device) {
+      device_(options.device),
+      blocks_(options.blocks),
+      platform_(options.platform) {
   if (auto log = Log::open(config_.log_level, config_.log_file, rank)) {
     log_ = *std::move(log);
   } else {
@@ -115,6 +117,7 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
 Communicator::~Communicator() {
   // What is enqueued ends; at once where there was an error.
   if (on_device_ != nullptr && board_ && error()) on_device_->abort();
+  if (on_device_ != nullptr && of_this_process()) control_->look_when(nullptr);
   on_device_.reset();
   leave();
 }
@@ -199,6 +202,7 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   if (!settings) return tl::unexpected(settings.error());
   settings_ = *settings;
   TUTTI_TRY(agree_on_settings(deadline));
+  allocate_on_device();
   wait_policy_ = make_wait_policy(config_, host_ranks_, host_cores_);
   nt_bytes_ = make_nt_bytes(config_, host_ranks_);
   TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,
@@ -283,10 +287,10 @@ Result<Explanation> Communicator::explain(std::uint64_t bytes, bool in_windows) 
                    price_candidates(settings_, *explained_, bytes, access));
   Explanation explanation{.bytes = bytes,
                           .ranks = ranks_,
-                          .cores = settings_.cores,
+                          .where = fmt::format("{} cores", settings_.cores),
                           .forced = forced_.name,
                           .source = settings_.cost_source.data(),
-                          .order = order_text(),
+                          .note = order_text(),
                           .candidates = explain_candidates(priced, running)};
   for (ExplainedCandidate& one : explanation.candidates)
     if (const MeasuredPlan* const time =
@@ -468,10 +472,12 @@ std::optional<Error> Communicator::error() const {
     const std::lock_guard lock(error_mutex_);
     if (error_) return error_;
   }
-  if (auto fault = device_fault()) return fault;
-  if (!board_->poisoned()) return std::nullopt;
-  if (const auto poison = board_->read_poison()) return poison_error(*poison, peers_);
-  return std::nullopt;  // claimed, about to be published
+  const auto poison = board_->poisoned() ? board_->read_poison() : std::nullopt;
+  // A kernel's fault says more than that a rank failed.
+  if (!poison || poison->kind == Poison::Kind::kFailure)
+    if (auto fault = device_fault()) return fault;
+  if (!poison) return std::nullopt;  // or claimed, about to be published
+  return poison_error(*poison, peers_);
 }
 
 bool Communicator::of_this_process() const { return generation_ == control::fork_generation(); }
@@ -495,7 +501,10 @@ void Communicator::revoke() {
 }
 
 Status Communicator::finalize() {
-  if (on_device_ != nullptr) on_device_->drain();
+  if (on_device_ != nullptr) {
+    on_device_->drain();
+    static_cast<void>(look_on_device());
+  }
   if (const auto error = this->error()) return tl::unexpected(*error);
   if (board_->state(rank_) == RankState::kAlive) board_->set_state(RankState::kLeaving);
   return {};
@@ -521,20 +530,15 @@ Communicator::Info Communicator::info() const {
   info.forced_algorithm = forced_.name;
   info.host_ranks = host_ranks_;
   info.poisoned = error().has_value();
-  if (last_plan_ != nullptr) {
-    info.last_algorithm = last_plan_->plan.algorithm->name;
-    info.last_protocol = ranks_ == 1 ? "local" : name_of(last_plan_->plan.options.protocol);
-    info.last_plan = last_plan_->plan.id;
+  const Plan* const last = last_plan_ != nullptr   ? &last_plan_->plan
+                           : on_device_ != nullptr ? on_device_->last_plan()
+                                                   : nullptr;
+  if (last != nullptr) {
+    info.last_algorithm = last->algorithm->name;
+    info.last_protocol = ranks_ == 1 ? "local" : name_of(last->options.protocol);
+    info.last_plan = last->id;
     info.last_slices = last_slices_;
-    info.last_replicas = last_plan_->plan.options.replicas;
-  }
-  const Plan* const on_device = on_device_ == nullptr ? nullptr : on_device_->last_plan();
-  if (on_device != nullptr) {
-    info.last_algorithm = on_device->algorithm->name;
-    info.last_protocol = name_of(on_device->options.protocol);
-    info.last_plan = on_device->id;
-    info.last_slices = 0;  // of the call, which is not kept
-    info.last_replicas = on_device->options.replicas;
+    info.last_replicas = last->options.replicas;
   }
   info.operations = completed_;
   for (const auto& [id, bound] : plans_) {

@@ -35,8 +35,10 @@ namespace tutti {
 
 struct CommunicatorOptions {
   Config config;
-  std::stop_token cancel;          // ends create() early
-  std::optional<int> device = {};  // of this rank, for calls with device memory
+  std::stop_token cancel;                // ends create() early
+  std::optional<int> device = {};        // of this rank, for calls with device memory
+  device::BlockRange blocks = {};        // that a rank takes of it
+  device::Platform* platform = nullptr;  // of the devices; null: CUDA's, if there is one
 };
 
 // One call, validated by the C boundary for type and operation ranges.
@@ -101,6 +103,7 @@ class Communicator {
   void revoke();
   // As it was created.
   [[nodiscard]] const Config& config() const { return config_; }
+  [[nodiscard]] const device::BlockRange& blocks() const { return blocks_; }
 
   // What the communicator suffers from, if anything. Any thread.
   [[nodiscard]] std::optional<Error> error() const;
@@ -122,12 +125,14 @@ class Communicator {
   // Makes a launch of a call with device memory; nothing where there is nothing to do. The user's
   // thread. Poisons after an error that other ranks do not find as well.
   [[nodiscard]] Result<std::optional<device::Issue>> prepare_on_device(const AllReduceCall& call);
-  // Poisons the job with an error of a launch.
-  void fail_on_device(const Error& found);
+  // Poisons the job with an error of a launch, or with what explains it, and returns that.
+  Error fail_on_device(const Error& found);
 
   // Every way to run an all-reduce of `bytes`, with prices; what was measured, on rank 0. Counts
   // all schedules the first time. The user's thread. Errors: those of a call of that size.
   [[nodiscard]] Result<Explanation> explain(std::uint64_t bytes, bool in_windows);
+  // The same of calls with device memory, as a text; "" where the rank has no device.
+  [[nodiscard]] Result<std::string> explain_on_device(std::uint64_t bytes);
   // Keeps a text for the C API's user until the next one.
   [[nodiscard]] const char* keep_text(std::string text);
 
@@ -171,7 +176,15 @@ class Communicator {
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
   // Before the exchange, so that ranks of one process know each other's devices after it.
   [[nodiscard]] Status join_on_device(std::optional<int> device);
+  // After it, so that all are there.
+  void allocate_on_device();
   [[nodiscard]] std::optional<Error> device_fault() const;
+  [[nodiscard]] std::int64_t look_on_device();
+  [[nodiscard]] std::optional<Poison> trouble_on_device() const;
+  [[nodiscard]] Poison poison_of(const device::Job::Found& found) const;
+  [[nodiscard]] std::optional<Poison> mismatch_on_device(Rank rank,
+                                                         const OperationSignature& mine) const;
+  [[nodiscard]] Rank late_for(std::uint64_t operation) const;
   // What follows from knowing all: how many cores there are together, and, if `laid_out`, orders.
   [[nodiscard]] Status agree_again(const OwnPlace& place, std::int32_t cores, bool laid_out,
                                    Deadline deadline);
@@ -213,6 +226,8 @@ class Communicator {
   const std::uint64_t generation_;  // of forks, when this was made
   const Config config_;
   const std::optional<int> device_;
+  const device::BlockRange blocks_;
+  device::Platform* const platform_;
   Log log_;
   std::unique_ptr<ControlPlane> control_;
   std::unique_ptr<Board> board_;
@@ -245,7 +260,7 @@ class Communicator {
     BoundPlan* plan = nullptr;
   };
   std::array<Chosen, 64> chosen_{};
-  BoundPlan* last_plan_ = nullptr;  // of the last call
+  BoundPlan* last_plan_ = nullptr;  // of the last call; null: that was on a device, or none
   CarveUse flagged_use_, arena_use_;
   std::uint64_t operation_ = 0;  // number of the last one issued
   std::uint64_t completed_ = 0;

@@ -52,10 +52,10 @@ std::vector<ExplainedCandidate> explain_candidates(std::span<const Priced> price
 }
 
 std::string to_text(const Explanation& e) {
-  std::string text = fmt::format(
-      "all_reduce of {} bytes among {} ranks on {} cores; prices by {}{}\n", e.bytes, e.ranks,
-      e.cores, e.source, e.forced.empty() ? "" : fmt::format("; forced: {}", e.forced));
-  if (!e.order.empty()) text += e.order + "\n";
+  std::string text =
+      fmt::format("all_reduce of {} bytes among {} ranks on {}; prices by {}{}\n", e.bytes, e.ranks,
+                  e.where, e.source, e.forced.empty() ? "" : fmt::format("; forced: {}", e.forced));
+  if (!e.note.empty()) text += e.note + "\n";
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "{:>10} {:>10}", "price us", "measured");
   for (const Term& term : kTerms) fmt::format_to(out, " {:>9}", term.name);

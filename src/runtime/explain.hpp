@@ -21,10 +21,11 @@ struct ExplainedCandidate {
 
 struct Explanation {
   std::uint64_t bytes = 0;
-  std::int32_t ranks = 1, cores = 1;
+  std::int32_t ranks = 1;
+  std::string where;                           // "2 cores"
   std::string forced;                          // by the user; "": nothing
   std::string source;                          // of the costs
-  std::string order;                           // of the ranks, and why; a line
+  std::string note;                            // a line more: the ranks' order, how a plan runs
   std::vector<ExplainedCandidate> candidates;  // cheapest first
 };
 

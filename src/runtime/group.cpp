@@ -138,8 +138,10 @@ Status Group::run() {
       calls.begin(), calls.end(), [](const HeldCall& held) { return held.call.on_device; });
   const std::span all(calls);
   const auto on_devices = static_cast<std::size_t>(on_host - calls.begin());
-  TUTTI_TRY(run_on_devices(all.first(on_devices)));
-  return on_devices == all.size() ? Status() : run_operations(all.subspan(on_devices));
+  const Status enqueued = run_on_devices(all.first(on_devices));
+  // Also after an error: other ranks wait for what other communicators are to do.
+  const Status run = on_devices == all.size() ? Status() : run_operations(all.subspan(on_devices));
+  return enqueued ? run : enqueued;
 }
 
 Status Group::run_inits() {

@@ -1,5 +1,5 @@
-// A rank's share of its device: joins the ranks of the process when the communicator starts, takes
-// memory and blocks at its first call with device memory.
+// A rank's share of its device: joins the ranks of the process and takes memory when the
+// communicator starts, takes blocks at its first call with device memory.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ class RankOnDevice {
                                                                   int device,
                                                                   std::int64_t timeout_ns);
 
+  // Before anybody's first call.
+  void limit_blocks(const device::BlockRange& range) { job_->limit_blocks(rank_, range); }
   [[nodiscard]] int device() const { return job_->device_of(rank_); }
   [[nodiscard]] device::Job& job() const { return *job_; }
   [[nodiscard]] std::int64_t timeout_ns() const { return timeout_ns_; }
@@ -30,14 +32,24 @@ class RankOnDevice {
   [[nodiscard]] bool holds(const void* memory) const {
     return job_->platform().device_of(memory) >= 0;
   }
+  // While the communicator starts, after all ranks have joined. Errors: those of Job::allocate.
+  [[nodiscard]] Status allocate() { return job_->allocate(); }
   // The user's thread. Errors: those of Job::prepare and Executor::prepare.
   [[nodiscard]] Result<device::Issue> prepare(const device::DeviceCall& call, const Forced& forced);
+  // Every way to run a call, as a text. Errors: those of Choice::choose.
+  [[nodiscard]] Result<std::string> explain(std::uint64_t bytes, const Forced& forced);
   // Of the last call, or null.
   [[nodiscard]] const Plan* last_plan() const {
     return executor_ == nullptr ? nullptr : executor_->last_plan();
   }
-  // What a kernel of any rank found, as an error. Any thread.
-  [[nodiscard]] std::optional<Error> fault() const;
+  // Its calls that have not ended.
+  [[nodiscard]] device::Calls& calls() { return job_->calls_of(rank_); }
+  // Where the calls of any rank are now. Any thread.
+  [[nodiscard]] device::Calls::Now calls_now(Rank rank) {
+    return job_->calls_of(rank).now(job_->left(rank));
+  }
+  // Of a fault that no call explains. Any thread.
+  [[nodiscard]] Error describe(const device::Job::Found& found) const;
   // Ends all operations of all ranks. Any thread.
   void abort() { job_->abort(); }
   // Returns when all that this rank has enqueued has ended.
@@ -55,7 +67,7 @@ class RankOnDevice {
 
 // Enqueues calls with device memory: those of one communicator in the order given, those of ranks
 // that share a device together. Returns when all are launched. Returns the first error; its
-// communicator is poisoned, unless all ranks find that error alike.
+// communicator is poisoned, unless all ranks find that error alike. The others' calls run.
 [[nodiscard]] Status run_on_devices(std::span<HeldCall> calls);
 
 }  // namespace tutti

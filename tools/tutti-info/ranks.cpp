@@ -40,7 +40,7 @@ std::string date_text(std::int64_t realtime_ns) {
 std::string doing_text(const RankView& rank) {
   if (rank.gathering != Gathering::kNone)
     return fmt::format("in {}", tutti::name_of(rank.gathering));
-  const std::uint64_t number = rank.inside() ? rank.entered : rank.left;
+  const std::uint64_t number = rank.current();
   if (number == 0) return "none so far";
   const OperationView* const operation = rank.operation(number);
   return fmt::format("{}{}", rank.inside() ? "in " : "after ",
@@ -52,7 +52,7 @@ std::string doing_text(const RankView& rank) {
 std::int64_t doing_since(const RankView& rank) {
   if (rank.gathering != Gathering::kNone) return rank.gathering_since_ns;
   if (!rank.inside()) return rank.left_ns;
-  const OperationView* const operation = rank.operation(rank.entered);
+  const OperationView* const operation = rank.operation(rank.current());
   return operation == nullptr ? 0 : operation->entered_ns;
 }
 
@@ -123,6 +123,7 @@ Json operation_json(const BoardView& board, const Moment& now, const OperationVi
           {"root", signature.root},
           {"plan", fmt::format("{:016x}", signature.plan)},
           {"in_windows", signature.in_windows},
+          {"on_device", signature.on_device},
           {"text", signature.to_string()},
           {"age_ns", age_ns(board, now, operation.entered_ns)}};
 }

@@ -80,7 +80,7 @@ class Chains {
 
 // "in all_reduce #12 ...", "after all_reduce #11 ...", "before its first operation".
 std::string Chains::whereabouts(const RankView& rank) const {
-  if (rank.inside()) return "in " + operation_text(rank, rank.entered);
+  if (rank.inside()) return "in " + operation_text(rank, rank.current());
   if (rank.left == 0) return "before its first operation";
   return "after " + operation_text(rank, rank.left);
 }
@@ -88,7 +88,7 @@ std::string Chains::whereabouts(const RankView& rank) const {
 std::string Chains::last_text(const RankView& rank) const {
   if (rank.gathering != Gathering::kNone)
     return fmt::format("it is in {}", name_of(rank.gathering));
-  if (rank.inside()) return "it is in " + operation_text(rank, rank.entered);
+  if (rank.inside()) return "it is in " + operation_text(rank, rank.current());
   if (rank.left == 0) return "it has entered none so far";
   std::string text = fmt::format("it left {}", operation_text(rank, rank.left));
   if (rank.left_ns != 0)
@@ -105,19 +105,20 @@ std::optional<End> Chains::end_at(const RankView& waiter, const RankView& peer) 
   if (process == ProcessState::kStopped)
     return End{"stopped", peer.rank,
                fmt::format("is stopped (SIGSTOP or a debugger) {}", whereabouts(peer))};
-  const std::string wanted = operation_text(waiter, waiter.entered);
-  const bool never_came = peer.entered < waiter.entered;
+  const std::string wanted = operation_text(waiter, waiter.current());
+  const bool never_came = peer.entered < waiter.current();
   if (never_came && said_goodbye)
     return End{"left", peer.rank, fmt::format("left the communicator without entering {}", wanted)};
-  const OperationView* const mine = waiter.operation(waiter.entered);
-  const OperationView* const theirs = peer.operation(waiter.entered);
+  const OperationView* const mine = waiter.operation(waiter.current());
+  const OperationView* const theirs = peer.operation(waiter.current());
   if (mine != nullptr && theirs != nullptr && mine->signature != theirs->signature)
     return End{"mismatch", peer.rank,
                fmt::format("called {} where rank {} called {}", theirs->signature.to_string(),
                            waiter.rank, wanted)};
   if (peer.wait) return std::nullopt;
   if (peer.state == RankState::kFailed)
-    return End{"gave up", peer.rank, fmt::format("gave up {}", operation_text(peer, peer.entered))};
+    return End{"gave up", peer.rank,
+               fmt::format("gave up {}", operation_text(peer, peer.current()))};
   if (never_came)
     return End{"not entered", peer.rank,
                fmt::format("has not entered {}; {}", wanted, last_text(peer))};

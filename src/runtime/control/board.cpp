@@ -96,6 +96,18 @@ class SharedBoard final : public Board {
     mine_->line.left.store(operation, std::memory_order_release);
   }
 
+  void note_device(std::uint64_t left, Rank peer, std::int64_t since_ns) override {
+    std::uint64_t known = mine_->line.left.load(std::memory_order_relaxed);
+    while (known < left)
+      if (mine_->line.left.compare_exchange_weak(known, left, std::memory_order_release,
+                                                 std::memory_order_relaxed))
+        mine_->line.left_ns.store(coarse_now_ns(), std::memory_order_relaxed);
+    // Hints, like waiting_for().
+    mine_->line.wait_place.store(0, std::memory_order_relaxed);
+    mine_->line.wait_since_ns.store(since_ns, std::memory_order_relaxed);
+    mine_->line.waits_for_plus_one.store(peer + 1, std::memory_order_relaxed);
+  }
+
   // Hints, like waiting_for(); the time first, so that it is there where the gathering is seen.
   void gather(Gathering gathering) override {
     mine_->line.wait_since_ns.store(now_ns(), std::memory_order_relaxed);
@@ -151,7 +163,10 @@ class SharedBoard final : public Board {
 
   [[nodiscard]] std::optional<OperationSignature> current(Rank rank) const override {
     const std::uint64_t entered = last_entered(rank);
-    return entered <= last_left(rank) ? std::nullopt : signature(rank, entered);
+    const std::uint64_t left = last_left(rank);
+    if (entered <= left) return std::nullopt;
+    const auto first = signature(rank, left + 1);
+    return first ? first : signature(rank, entered);
   }
 
   [[nodiscard]] std::uint64_t last_entered(Rank rank) const override {

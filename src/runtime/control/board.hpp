@@ -27,6 +27,7 @@ struct OperationSignature {
   std::uint64_t count = 0;  // elements
   std::uint64_t plan = 0;   // plan id
   bool in_windows = false;  // input and output lie in symmetric windows
+  bool on_device = false;   // the same in devices' memory
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
   [[nodiscard]] std::uint64_t hash() const;
@@ -100,6 +101,10 @@ class Board {
   void waiting_for(Rank peer) { waiting_for(peer, {}); }
   virtual void gather(Gathering gathering) = 0;  // kNone: it is over
   virtual void note_cpu() = 0;                   // where this thread runs now; enter() notes it too
+  // Operations on a device end after their calls: all up to `left` have, and the next one waits for
+  // `peer` (kNoRank: nobody is known to be late) since then. Beside the user thread; what that has
+  // left meanwhile stays left.
+  virtual void note_device(std::uint64_t left, Rank peer, std::int64_t since_ns) = 0;
   // Anyone's reads; any thread.
   [[nodiscard]] virtual RankState state(Rank rank) const = 0;
   // Where the rank ran when it last noted it; -1: not known.
@@ -109,7 +114,8 @@ class Board {
       Rank rank, std::uint64_t operation) const = 0;
   [[nodiscard]] virtual std::uint64_t last_entered(Rank rank) const = 0;
   [[nodiscard]] virtual std::uint64_t last_left(Rank rank) const = 0;
-  // The operation that the rank has entered and not left, if any.
+  // The first operation that the rank has entered and not left, if any; where the board has
+  // forgotten that, the last.
   [[nodiscard]] virtual std::optional<OperationSignature> current(Rank rank) const = 0;
   [[nodiscard]] virtual Rank waits_for(Rank rank) const = 0;
   // Where `rank` tells other processes of its buffers; null: not on this host. Written by its

@@ -131,7 +131,7 @@ void Decoder::read_line(std::size_t block, RankView& view) const {
     view.state = static_cast<RankState>(state);
   view.entered = at<std::uint64_t>(block, kLine + offsetof(RankLine, entered));
   view.left = at<std::uint64_t>(block, kLine + offsetof(RankLine, left));
-  if (view.left > view.entered || view.entered - view.left > 1) {
+  if (view.left > view.entered) {
     // Of a rank that works the two may be read at different moments; of a sane one no more.
     const bool working =
         !std::ranges::equal(copies_.first.subspan(start_of(block), sizeof(RankLine)),

@@ -45,6 +45,8 @@ struct RankView {
 
   // In an operation, or given up in one.
   [[nodiscard]] bool inside() const { return entered != left; }
+  // The one that it is in, or was in last; 0: none. On a device calls are ahead of what runs.
+  [[nodiscard]] std::uint64_t current() const { return inside() ? left + 1 : left; }
   [[nodiscard]] const OperationView* operation(std::uint64_t number) const;
 };
 

@@ -23,6 +23,7 @@ std::uint64_t pack_kinds(const OperationSignature& signature) {
          static_cast<std::uint64_t>(signature.type) << 8 |
          static_cast<std::uint64_t>(signature.op) << 16 |
          static_cast<std::uint64_t>(signature.in_windows) << 24 |
+         static_cast<std::uint64_t>(signature.on_device) << 25 |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(signature.root)) << 32;
 }
 
@@ -38,7 +39,8 @@ bool unpack_kinds(std::uint64_t word, Rank ranks, OperationSignature& signature)
   signature.type = static_cast<DataType>(type);
   signature.op = static_cast<ReduceOp>(op);
   signature.root = root;
-  signature.in_windows = ((word >> 24) & 0xff) != 0;
+  signature.in_windows = ((word >> 24) & 1) != 0;
+  signature.on_device = ((word >> 25) & 1) != 0;
   return true;
 }
 

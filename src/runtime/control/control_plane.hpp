@@ -162,6 +162,11 @@ class ControlPlane : public ControlChannel {
   // Ends calls and exchanges once `over` says so; asked by the thread that waits in one. Before
   // those of other threads.
   virtual void end_calls_when(std::function<bool()> over) = 0;
+  // Calls `look` on the service thread: soon after look_soon(), then again at the time (now_ns())
+  // that it returned; INT64_MAX: when asked again. It must not block. None begins after this has
+  // returned with null. A job of one rank has no such thread.
+  virtual void look_when(std::function<std::int64_t()> look) { static_cast<void>(look); }
+  virtual void look_soon() {}  // any thread
   // Ends calls and exchanges, those under way too, with kInvalidUsage. Any thread, never blocks.
   virtual void interrupt() = 0;
   // Ends the service thread and closes every socket; ends calls of other threads. Idempotent; joins

@@ -63,6 +63,10 @@ class Plane final : public ControlPlane {
     over_ = over;
     links_->end_when(std::move(over));
   }
+  void look_when(std::function<std::int64_t()> look) override {
+    service_->look_when(std::move(look));
+  }
+  void look_soon() override { service_->look_soon(); }
   void interrupt() override;
   void close() override;
 

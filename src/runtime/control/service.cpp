@@ -84,14 +84,30 @@ void Service::tick(Lobby& lobby, std::int64_t at_ns) {
 
 void Service::run() {
   while (running_) {
-    std::int64_t next_ns = peer_watch_->next_tick_ns();
+    std::int64_t next_ns = std::min(peer_watch_->next_tick_ns(), next_look_ns_);
     for (const auto& lobby : lobbies_) next_ns = std::min(next_ns, lobby->next_tick_ns());
     loop_->run_once(next_ns);
     const std::int64_t at_ns = now_ns();
     for (const auto& lobby : lobbies_) tick(*lobby, at_ns);
     peer_watch_->tick(at_ns);
     settle_deaths();
+    look(at_ns);
   }
+}
+
+void Service::look(std::int64_t at_ns) {
+  if (at_ns < next_look_ns_) return;
+  const std::lock_guard lock(look_mutex_);
+  next_look_ns_ = look_ ? look_() : INT64_MAX;
+}
+
+void Service::look_when(std::function<std::int64_t()> look) {
+  const std::lock_guard lock(look_mutex_);
+  look_ = std::move(look);
+}
+
+void Service::look_soon() {
+  loop_->post([this] { next_look_ns_ = 0; });
 }
 
 // A rank that died just after an exchange has sent its messages. They are taken in before its death

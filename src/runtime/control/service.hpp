@@ -65,6 +65,9 @@ class Service {
   void watch(std::vector<WatchTarget> targets, std::function<void(Rank)> on_death);
   // No on_death begins after this has returned (unless called by on_death itself).
   void forget();
+  // As ControlPlane's.
+  void look_when(std::function<std::int64_t()> look);
+  void look_soon();
   // Ends the thread and closes everything. In a forked child: only forgets it.
   void stop();
 
@@ -107,6 +110,7 @@ class Service {
   void hear_root();
   void leave_root();
   void settle_deaths();
+  void look(std::int64_t at_ns);
 
   const Options options_;
   std::unique_ptr<EventLoop> loop_;
@@ -127,6 +131,10 @@ class Service {
   std::mutex watch_mutex_;
   std::function<void(Rank)> on_death_;  // guarded by watch_mutex_, held while it runs
   bool watching_ = false;               // guarded by watch_mutex_
+
+  std::mutex look_mutex_;
+  std::function<std::int64_t()> look_;     // guarded by look_mutex_, held while it runs
+  std::int64_t next_look_ns_ = INT64_MAX;  // service thread
 
   std::vector<Rank> dead_;  // noticed, not yet reported
   ConnectionKey next_key_ = 1;

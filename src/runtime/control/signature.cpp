@@ -40,6 +40,7 @@ std::uint64_t OperationSignature::hash() const {
   const std::uint64_t kinds =
       static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(type) << 8 |
       static_cast<std::uint64_t>(op) << 16 | static_cast<std::uint64_t>(in_windows) << 24 |
+      static_cast<std::uint64_t>(on_device) << 25 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
   const std::uint64_t mixed = fold(fold(fold(fold(1, operation), kinds), count), plan);
   return mixed == 0 ? 1 : mixed;
@@ -51,6 +52,7 @@ std::string OperationSignature::to_string() const {
   if (reduces(collective)) text += fmt::format(" {}", name_of(op));
   if (has_root(collective)) text += fmt::format(" root {}", root);
   if (in_windows) text += " in windows";
+  if (on_device) text += " on a device";
   return text + fmt::format(" plan {:016x}", plan);
 }
 

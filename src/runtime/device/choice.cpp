@@ -17,7 +17,9 @@ struct Shape {
   std::uint64_t slot_bytes;  // of slots; of direct plans the most of a chunk in one slice
   bool direct = false;
 };
-// Packets for what is small. More replicas are more blocks, each with pieces of its own.
+// Packets for what is small: LL16, and LL128 where lines are whole. LL8 would have LL16's share of
+// payload and clear each line besides; every device that runs these kernels stores 16 bytes whole.
+// More replicas are more blocks, each with pieces of its own.
 constexpr std::array kShapes{
     Shape{Messages::kLl16, 1, 0},
     Shape{Messages::kLl128, 1, 0},
@@ -27,6 +29,7 @@ constexpr std::array kShapes{
     Shape{Messages::kSlots, 8, 256 << 10},
     Shape{Messages::kSlots, 16, 256 << 10},
     Shape{Messages::kSlots, 16, 1 << 20},
+    Shape{Messages::kSlots, 1, 256 << 10},  // where a rank has a block alone
     Shape{Messages::kCells, 1, 64 << 10, true},
     Shape{Messages::kCells, 4, 256 << 10, true},
     Shape{Messages::kCells, 16, 1 << 20, true},
@@ -70,11 +73,17 @@ Result<const Choice::Counted*> Choice::count(const Algorithm& algorithm) {
   return counted_.back().get();
 }
 
-Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
+std::string Candidate::name() const {
+  constexpr std::array<std::string_view, 5> kMessages{"", "cells", "LL8", "LL16", "LL128"};
+  const std::string_view how = kMessages[static_cast<std::size_t>(messages)];
+  return plan_name(*algorithm, options) + (how.empty() ? "" : fmt::format(" in {}", how));
+}
+
+Result<std::vector<Candidate>> Choice::price(const Forced& forced, std::uint64_t bytes) {
   const Problem problem{.ranks = limits_.ranks};
   const std::span<const Algorithm* const> tried =
       forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
-  std::optional<Candidate> best;
+  std::vector<Candidate> all;
   std::string why;
   for (const Algorithm* const algorithm : tried) {
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
@@ -108,21 +117,27 @@ Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
       if (shape.messages != Messages::kSlots && slices * counts.max_steps >= (1U << 23)) continue;
       // A block a replica: each does its share of the bytes, beside the others.
       const HostCosts& costs = in_packets(shape.messages) ? kPacketCosts : kSlotCosts;
-      candidate.time_ns =
+      candidate.slices = static_cast<std::uint32_t>(slices);
+      candidate.cost =
           price_plan(counts, costs,
                      {.bytes = (bytes + replicas - 1) / replicas,
                       .slices = static_cast<std::uint32_t>((slices + replicas - 1) / replicas),
                       .replicas = 1,
-                      .cores = limits_.ranks})
-              .time_ns;
-      if (!best || candidate.time_ns < best->time_ns) best = std::move(candidate);
+                      .cores = limits_.ranks});
+      all.push_back(std::move(candidate));
     }
   }
-  if (best) return *std::move(best);
+  if (!all.empty()) return all;
   return make_error(Code::kNotSupported,
                     fmt::format("no plan on devices for an all_reduce of {} bytes by {}: {}", bytes,
                                 forced.name.empty() ? "any algorithm" : forced.name,
                                 why.empty() ? "too many messages" : why));
+}
+
+Result<Candidate> Choice::choose(const Forced& forced, std::uint64_t bytes) {
+  TUTTI_TRY_ASSIGN(const std::vector<Candidate> all, price(forced, bytes));
+  return *std::ranges::min_element(
+      all, {}, [](const Candidate& candidate) { return candidate.cost.time_ns; });
 }
 
 }  // namespace tutti::device

@@ -5,6 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/price.hpp"
@@ -18,8 +21,13 @@ struct Candidate {
   const Algorithm* algorithm = nullptr;
   PlanOptions options;
   Messages messages = Messages::kSlots;
-  double time_ns = 0;
+  std::uint32_t slices = 1;
+  PlanCost cost;
+  // What forces it, as far as there are words for it, and how its messages move.
+  [[nodiscard]] std::string name() const;
 };
+// Whence the prices come, for people.
+inline constexpr std::string_view kPriceSource = "priors for a block of an H100, not measured";
 
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
@@ -33,8 +41,11 @@ class Choice {
   };
   explicit Choice(const Limits& limits) : limits_(limits) {}
 
+  // Every way to reduce `bytes` that `forced` leaves, with its price. kNotSupported where there is
+  // none, with a reason.
+  [[nodiscard]] Result<std::vector<Candidate>> price(const Forced& forced, std::uint64_t bytes);
   // The cheapest way to reduce `bytes` that `forced` leaves; the first of equals, so the same on
-  // all ranks. kNotSupported where there is none, with a reason.
+  // all ranks. The errors of price().
   [[nodiscard]] Result<Candidate> choose(const Forced& forced, std::uint64_t bytes);
 
  private:

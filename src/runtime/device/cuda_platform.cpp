@@ -1,13 +1,15 @@
 // Devices by the CUDA runtime. Compiled by g++; the kernels are in interpreter_*.cu.
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "runtime/device/driver.hpp"
 #include "runtime/device/interpreter.hpp"
 #include "runtime/device/platform.hpp"
 
@@ -63,22 +65,12 @@ class DeviceOfStream {
   bool changed_ = false;
 };
 
-// A stream of our own, which does not wait for the default one.
-class OwnStream {
- public:
-  OwnStream() { error_ = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  ~OwnStream() {
-    if (error_ == cudaSuccess) static_cast<void>(cudaStreamDestroy(stream_));
-  }
-  [[nodiscard]] cudaError_t error() const { return error_; }
-  [[nodiscard]] cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  cudaError_t error_;
-};
+// As the driver reads it when the program first uses CUDA: 8 unless set, 32 at most.
+int queues_of_environment() {
+  const char* const set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int wanted = set == nullptr ? 0 : std::atoi(set);
+  return wanted < 1 ? 8 : std::min(wanted, 32);
+}
 
 const void* kernel_of(DataType type, ReduceOp op) {
   for (const auto lookup : {integer_interpreter, float_interpreter, float8_interpreter})
@@ -115,10 +107,22 @@ class CudaPlatform final : public Platform {
 
   Status load(int device) override {
     const std::lock_guard lock(mutex_);
-    if (loaded_.contains(device)) return {};
+    if (own_streams_.contains(device)) return {};
     const OnDevice here(device);
-    TUTTI_TRY(checked(load_kernels(), "cannot load the interpreter's kernels", device));
-    loaded_.insert(device);
+    const cudaError_t error = load_kernels();
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) {
+      static_cast<void>(cudaGetLastError());
+      return make_error(Code::kNotSupported,
+                        fmt::format("this build's kernels do not run on CUDA device {}: {}; "
+                                    "configure with its number in TUTTI_CUDA_ARCHITECTURES",
+                                    device, cudaGetErrorString(error)));
+    }
+    TUTTI_TRY(checked(error, "cannot load the interpreter's kernels", device));
+    // It does not wait for the default stream.
+    cudaStream_t own = nullptr;
+    TUTTI_TRY(checked(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking),
+                      "cannot make a stream", device));
+    own_streams_.emplace(device, own);
     return {};
   }
 
@@ -133,6 +137,8 @@ class CudaPlatform final : public Platform {
                 "cannot ask how many blocks run at once", device));
     return processors * std::min(most, 1);
   }
+
+  int hardware_queues(int) override { return queues_; }
 
   Status reach(int device, int other) override {
     if (device == other) return {};
@@ -179,33 +185,28 @@ class CudaPlatform final : public Platform {
     if (memory == nullptr)
       return tl::unexpected(checked(cudaGetLastError(), "cannot allocate", device).error());
     auto* const place = static_cast<std::byte*>(memory);
-    const OwnStream stream;
-    cudaError_t error = stream.error();
-    if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, bytes, stream.get());
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream.get());
-    if (error == cudaSuccess) return place;
+    const Status cleared = run_now(device, "cannot clear memory", [&](cudaStream_t stream) {
+      return cudaMemsetAsync(memory, 0, bytes, stream);
+    });
+    if (cleared) return place;
     release(device, place);
-    return tl::unexpected(checked(error, "cannot clear memory", device).error());
+    return tl::unexpected(cleared.error());
   }
   void release(int device, std::byte* memory) override {
     const OnDevice here(device);
     static_cast<void>(cudaFree(memory));
   }
   Status upload(int device, void* to, const void* from, std::uint64_t bytes) override {
-    const OnDevice here(device);
-    const OwnStream stream;
-    cudaError_t error = stream.error();
-    if (error == cudaSuccess)
-      error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get());
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream.get());
-    return checked(error, "cannot copy to its memory", device);
+    return run_now(device, "cannot copy to its memory", [&](cudaStream_t stream) {
+      return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream);
+    });
   }
-  Result<Word*> allocate_words(std::uint64_t count) override {
-    const OnDevice here(0);
+  Result<Word*> allocate_words(int device, std::uint64_t count) override {
+    const OnDevice here(device);
     void* memory = nullptr;
     TUTTI_TRY(checked(
         cudaHostAlloc(&memory, count * sizeof(Word), cudaHostAllocPortable | cudaHostAllocMapped),
-        "cannot allocate pinned host memory", 0));
+        "cannot allocate pinned host memory", device));
     auto* const words = static_cast<Word*>(memory);
     for (std::uint64_t i = 0; i < count; ++i) new (&words[i]) Word;
     return words;
@@ -236,6 +237,12 @@ class CudaPlatform final : public Platform {
     return checked(cudaEventSynchronize(static_cast<cudaEvent_t>(event)),
                    "work before an event failed", -1);
   }
+  Result<std::uint64_t> id_of(int device, Stream stream) override {
+    const DeviceOfStream here(device, stream_of(stream));
+    unsigned long long id = 0;
+    TUTTI_TRY(checked(cudaStreamGetId(stream_of(stream), &id), "a stream has no id", device));
+    return id;
+  }
   Result<std::uint64_t> capture_of(int device, Stream stream) override {
     const DeviceOfStream here(device, stream_of(stream));
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -258,9 +265,7 @@ class CudaPlatform final : public Platform {
     TUTTI_TRY(checked(cudaGetDevice(&before), "no current device", call.device));
     if (before != call.device)
       TUTTI_TRY(checked(cudaSetDevice(call.device), "cannot be made current", call.device));
-    LaunchArguments arguments;
-    arguments.blocks_each = call.blocks_each;
-    std::copy(call.tasks.begin(), call.tasks.end(), arguments.tasks);
+    LaunchArguments arguments = launch_arguments(call.tasks, call.blocks_each);
     void* parameters[] = {&arguments};
     const auto blocks = static_cast<unsigned>(call.blocks_each * call.tasks.size());
     const cudaError_t error = cudaLaunchKernel(kernel, dim3(blocks), dim3(kInterpreterThreads),
@@ -283,31 +288,54 @@ class CudaPlatform final : public Platform {
  private:
   static cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
+  // What `enqueue` puts on the device's own stream has ended when this returns.
+  template <class Enqueue>
+  Status run_now(int device, const char* what, Enqueue&& enqueue) {
+    TUTTI_TRY(load(device));
+    cudaStream_t stream = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      stream = own_streams_.at(device);
+    }
+    const OnDevice here(device);
+    cudaError_t error = enqueue(stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    return checked(error, what, device);
+  }
+
+  const int queues_ = queues_of_environment();
   std::mutex mutex_;
-  std::set<std::pair<int, int>> reached_;  // guarded by mutex_
-  std::set<int> loaded_;                   // guarded by mutex_
+  std::set<std::pair<int, int>> reached_;    // guarded by mutex_
+  std::map<int, cudaStream_t> own_streams_;  // of devices whose kernels are loaded; by mutex_
 };
 
-// Has this machine a device that runs these kernels?
-bool usable() {
+struct Found {
+  Platform* platform = nullptr;
+  const char* fault = "";
+};
+// Never destroyed: communicators may outlive main.
+Found find_platform() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 && load_kernels() == cudaSuccess)
-    return true;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaSuccess && devices > 0) return {.platform = new CudaPlatform};
   static_cast<void>(cudaGetLastError());
-  return false;
+  // Where there is no device nobody has memory of one.
+  const bool none = error == cudaSuccess || error == cudaErrorNoDevice;
+  return {.fault = none ? "" : cudaGetErrorString(error)};
+}
+const Found& found() {
+  static const Found once = find_platform();
+  return once;
 }
 
 }  // namespace
 
+// Without a driver in the process nobody has device memory; a program without CUDA need not wait
+// for a device to wake up.
 Platform* cuda_platform(bool wake) {
-  // Without a driver in the process nobody has device memory; a program without CUDA need not wait
-  // for a device to wake up.
-  void* const driver = wake ? nullptr : ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (!wake && driver == nullptr) return nullptr;
-  if (driver != nullptr) ::dlclose(driver);
-  // Never destroyed: communicators may outlive main.
-  static Platform* const platform = usable() ? new CudaPlatform : nullptr;
-  return platform;
+  return driver_is_loaded() || wake ? found().platform : nullptr;
 }
+
+std::string_view cuda_fault() { return driver_is_loaded() ? found().fault : ""; }
 
 }  // namespace tutti::device

@@ -1,8 +1,14 @@
 // Of a build without CUDA.
+#include "runtime/device/driver.hpp"
 #include "runtime/device/platform.hpp"
 
 namespace tutti::device {
 
-Platform* cuda_platform(bool) { return nullptr; }
+Platform* cuda_platform(bool) {
+  driver_is_loaded();  // so that device memory is known for what it is
+  return nullptr;
+}
+
+std::string_view cuda_fault() { return {}; }
 
 }  // namespace tutti::device

@@ -1,5 +1,7 @@
 #include "runtime/device/executor.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -26,6 +28,10 @@ class Image {
     const std::uint64_t at = (bytes_.size() + kAligned - 1) / kAligned * kAligned;
     bytes_.resize(at + size);
     return at;
+  }
+  template <typename T>
+  void put(std::uint64_t at, const T& value) {
+    std::memcpy(bytes_.data() + at, static_cast<const void*>(&value), sizeof value);
   }
   [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
   [[nodiscard]] const std::byte* data() const { return bytes_.data(); }
@@ -86,6 +92,7 @@ Status Executor::place(Bound& bound, const Program& program) {
   const std::uint64_t recv_peers_at = image.add(std::span<const Rank>(recv_peers));
   const std::uint64_t states = image.room(program.lanes.size() * sizeof(LaneState));
   const std::uint64_t fired = image.room(program.lanes.size() * sizeof(Word));
+  const std::uint64_t task_at = image.room(sizeof(Task));
   const std::uint64_t uploaded = image.size();
   // A room holds a chunk of a slice, which is at most a message.
   const std::uint64_t rooms = std::uint64_t{from.scratch_rooms} * from.scratch_versions;
@@ -94,8 +101,6 @@ Status Executor::place(Bound& bound, const Program& program) {
       scratch + (rooms == 0 ? 0 : rooms * plan.message_bytes / plan.shape.max_message_chunks);
   const int device = job_->device_of(rank_);
   TUTTI_TRY_ASSIGN(std::byte* const memory, job_->room_for_plan(rank_, all));
-  TUTTI_TRY(job_->platform().upload(device, memory, image.data(), uploaded));
-
   const auto at = [&]<typename T>(std::uint64_t offset, T*& pointer) {
     pointer = reinterpret_cast<T*>(memory + offset);
   };
@@ -114,7 +119,9 @@ Status Executor::place(Bound& bound, const Program& program) {
   at(states, task.lanes);
   at(fired, task.fired);
   at(scratch, task.scratch);
-  return {};
+  at(task_at, task.bound);
+  image.put(task_at, task);
+  return job_->platform().upload(device, memory, image.data(), uploaded);
 }
 
 Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
@@ -129,7 +136,6 @@ Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
   TUTTI_TRY_ASSIGN(const Program program, encode_program(bound->plan));
   bound->messages = candidate.messages;
   bound->blocks = blocks_for(bound->plan, candidate.messages, job_->blocks_each());
-  TUTTI_TRY(place(*bound, program));
   Task& task = bound->task;
   task.ranks = job_->words_on(rank_);
   task.rank = static_cast<std::uint32_t>(rank_);
@@ -138,6 +144,7 @@ Result<Executor::Bound*> Executor::bind(const Candidate& candidate) {
   task.carve = bound->plan.carve * 8 + messages + 1;
   task.timeout_ns = timeout_ns_;
   task.host = job_->host_words_of(rank_);
+  TUTTI_TRY(place(*bound, program));
   return (plans_[key] = std::move(bound)).get();
 }
 
@@ -149,7 +156,9 @@ Result<Issue> Executor::prepare(const DeviceCall& call, const Forced& forced) {
     TUTTI_TRY_ASSIGN(const Candidate candidate, choice_.choose(forced, bytes));
     TUTTI_TRY_ASSIGN(known, bind(candidate));
   }
-  last_ = known;
+  last_ = &known->plan;
+  TUTTI_TRY_ASSIGN(const std::uint64_t capture,
+                   job_->platform().capture_of(job_->device_of(rank_), call.stream));
   const Plan& plan = known->plan;
   const std::uint64_t slices = plan.slices_for(call.count, bytes_each);
   Task task = known->task;
@@ -170,12 +179,37 @@ Result<Issue> Executor::prepare(const DeviceCall& call, const Forced& forced) {
                .op = call.op,
                .blocks = known->blocks,
                .plan = plan.id,
+               .capture = capture,
                .task = task};
 }
 
-const Plan* Executor::last_plan() const {
-  const Bound* const last = last_.load();
-  return last == nullptr ? nullptr : &last->plan;
+// Nothing is allocated: the plan is compiled once more, to be looked at.
+Result<Explanation> Executor::explain(std::uint64_t bytes, const Forced& forced) {
+  TUTTI_TRY_ASSIGN(const Candidate running, choice_.choose(forced, bytes));
+  Result<std::vector<Candidate>> all = choice_.price({}, bytes);
+  if (!all) all = std::vector<Candidate>();
+  const auto runs = [&running](const Candidate& one) { return one.name() == running.name(); };
+  if (std::ranges::none_of(*all, runs)) all->push_back(running);
+  std::ranges::stable_sort(*all, {}, [](const Candidate& one) { return one.cost.time_ns; });
+  TUTTI_TRY_ASSIGN(const Plan plan,
+                   compile_plan(*running.algorithm,
+                                {.collective = Collective::kAllReduce, .ranks = job_->ranks()},
+                                running.options, rank_));
+  Explanation explanation{
+      .bytes = bytes,
+      .ranks = job_->ranks(),
+      .where =
+          fmt::format("device {}, {} blocks a rank", job_->device_of(rank_), job_->blocks_each()),
+      .forced = forced.name,
+      .source = std::string(kPriceSource),
+      .note =
+          fmt::format("runs {} in {} blocks, {} lanes", running.name(),
+                      blocks_for(plan, running.messages, job_->blocks_each()), plan.lanes.size()),
+      .candidates = {}};
+  for (const Candidate& one : *all)
+    explanation.candidates.push_back(
+        {.name = one.name(), .slices = one.slices, .cost = one.cost, .runs = runs(one)});
+  return explanation;
 }
 
 }  // namespace tutti::device

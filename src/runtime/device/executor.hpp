@@ -2,7 +2,6 @@
 // makes of each call a task for Job::enqueue. One thread at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "runtime/device/choice.hpp"
 #include "runtime/device/encode.hpp"
 #include "runtime/device/job.hpp"
+#include "runtime/explain.hpp"
 
 namespace tutti::device {
 
@@ -36,8 +36,10 @@ class Executor {
   // A call of at least one element. Allocates the first time a plan is used, never afterwards.
   // Errors: those of Choice::choose, compile_plan and of the device's memory.
   [[nodiscard]] Result<Issue> prepare(const DeviceCall& call, const Forced& forced);
-  // Of the last call; any thread.
-  [[nodiscard]] const Plan* last_plan() const;
+  // Every way to run a call of so many bytes, and the one that runs.
+  [[nodiscard]] Result<Explanation> explain(std::uint64_t bytes, const Forced& forced);
+  // Of the last call, or null.
+  [[nodiscard]] const Plan* last_plan() const { return last_; }
   [[nodiscard]] Job& job() const { return *job_; }
 
  private:
@@ -56,7 +58,7 @@ class Executor {
   Choice choice_;
   std::map<std::uint64_t, std::unique_ptr<Bound>> plans_;           // by plan id and messages
   std::map<std::pair<std::string, std::uint64_t>, Bound*> chosen_;  // by what is forced, and bytes
-  std::atomic<Bound*> last_{nullptr};
+  const Plan* last_ = nullptr;
 };
 
 }  // namespace tutti::device

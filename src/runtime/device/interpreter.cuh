@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kInterpreterThreads)
   // Bytes: what lies in shared memory is not constructed. begin_task writes what is read.
   __shared__ alignas(alignof(Shared)) std::byte room[sizeof(Shared)];
   CudaBlock block(arguments.blocks_each, *reinterpret_cast<Shared*>(room));
-  run_task<Fold>(block, arguments.tasks[blockIdx.x / arguments.blocks_each]);
+  run_task<Fold>(block, arguments.common, arguments.tasks[blockIdx.x / arguments.blocks_each]);
 }
 
 // The kernel of (type, operation) among those of one file; nullptr where it has none.

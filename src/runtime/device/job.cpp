@@ -47,6 +47,11 @@ Result<std::shared_ptr<Job>> Job::join(Platform& platform, const control::Sessio
   return job;
 }
 
+void Job::limit_blocks(Rank rank, const BlockRange& range) {
+  const std::lock_guard lock(mutex_);
+  members_[at(rank)].blocks = range;
+}
+
 Status Job::await_members(Deadline deadline) {
   std::unique_lock lock(mutex_);
   for (Rank rank = 0; rank < ranks(); ++rank)
@@ -64,7 +69,7 @@ void Job::wait_a_while(std::unique_lock<std::mutex>& lock, Deadline deadline) {
 }
 
 Job::Job(Platform& platform, std::int32_t ranks, std::uint64_t arena_bytes)
-    : platform_(platform), arena_bytes_(arena_bytes), members_(at(ranks)) {}
+    : platform_(platform), arena_bytes_(arena_bytes), members_(at(ranks)), calls_(at(ranks)) {}
 
 Job::~Job() {
   for (Rank rank = 0; rank < ranks(); ++rank) drain(rank);
@@ -85,11 +90,12 @@ void Job::free_all() {
     member.more_plans.clear();
   }
   reservations_.clear();
+  queues_.clear();
 }
 
-Status Job::prepare() {
+Status Job::allocate() {
   const std::lock_guard lock(mutex_);
-  if (prepared_) return {};
+  if (allocated_) return {};
   for (Rank rank = 0; rank < ranks(); ++rank) {
     if (!members_[at(rank)].joined)
       return make_error(
@@ -106,28 +112,49 @@ Status Job::prepare() {
   }
   Status made = allocate_all();
   if (made) made = fill_tables();
-  if (!made) free_all();  // the next call tries again
-  prepared_ = made.has_value();
+  if (!made) free_all();
+  allocated_ = made.has_value();
   return made;
 }
 
-Status Job::allocate_all() {
-  std::map<int, std::size_t> devices;
-  for (const Member& member : members_) devices[member.device] = ranks_on(member.device);
+Status Job::prepare() {
+  TUTTI_TRY(allocate());
+  const std::lock_guard lock(mutex_);
+  if (prepared_) return {};
+  const Status reserved = reserve_blocks();
+  if (!reserved) reservations_.clear();
+  prepared_ = reserved.has_value();
+  return reserved;
+}
+
+Status Job::reserve_blocks() {
+  BlockRange each;
+  for (const Member& member : members_) {
+    each.least = std::max(each.least, member.blocks.least);
+    each.most = std::min(each.most, member.blocks.most);
+  }
   blocks_each_ = ~0U;
-  one_device_ = devices.size() == 1;
-  for (const auto& [device, count] : devices) {
+  for (const int device : devices()) {
+    const std::size_t count = ranks_on(device);
+    TUTTI_TRY_ASSIGN(const int resident, platform_.resident_blocks(device));
+    TUTTI_TRY_ASSIGN(Reservation taken,
+                     Reservation::take(device, resident, static_cast<int>(count), each));
+    blocks_each_ = std::min(
+        blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.count()) / count));
+    reservations_.push_back(std::move(taken));
+  }
+  return {};
+}
+
+Status Job::allocate_all() {
+  const std::set<int> all = devices();
+  one_device_ = all.size() == 1;
+  for (const int device : all) {
     TUTTI_TRY(platform_.load(device));
-    for (const auto& [other, unused] : devices) {
+    for (const int other : all) {
       TUTTI_TRY(platform_.reach(device, other));
       whole_lines_ = whole_lines_ && platform_.whole_lines(device, other);
     }
-    TUTTI_TRY_ASSIGN(const int resident, platform_.resident_blocks(device));
-    TUTTI_TRY_ASSIGN(Reservation taken,
-                     Reservation::take(device, resident, static_cast<int>(count)));
-    blocks_each_ = std::min(
-        blocks_each_, static_cast<std::uint32_t>(static_cast<std::size_t>(taken.blocks()) / count));
-    reservations_.push_back(std::move(taken));
   }
   const SegmentLayout layout(ranks(), arena_bytes_);
   for (Member& member : members_) {
@@ -140,7 +167,8 @@ Status Job::allocate_all() {
   }
   if (host_words_.load() != nullptr) return {};
   constexpr std::size_t kWordsEach = sizeof(HostWords) / sizeof(Word);
-  TUTTI_TRY_ASSIGN(Word* const words, platform_.allocate_words(members_.size() * kWordsEach));
+  TUTTI_TRY_ASSIGN(Word* const words,
+                   platform_.allocate_words(members_.front().device, members_.size() * kWordsEach));
   host_words_.store(reinterpret_cast<HostWords*>(words));
   return {};
 }
@@ -156,6 +184,12 @@ Status Job::fill_tables() {
   return {};
 }
 
+std::set<int> Job::devices() const {
+  std::set<int> all;
+  for (const Member& member : members_) all.insert(member.device);
+  return all;
+}
+
 std::size_t Job::ranks_on(int device) const {
   return static_cast<std::size_t>(
       std::ranges::count(members_, device, [](const Member& member) { return member.device; }));
@@ -163,6 +197,11 @@ std::size_t Job::ranks_on(int device) const {
 
 RankWords* Job::words_of(Rank rank) const {
   return reinterpret_cast<RankWords*>(members_[at(rank)].segment);
+}
+
+std::uint64_t Job::left(Rank rank) const {
+  return host_words_.load() == nullptr ? 0
+                                       : host_words_of(rank)->left.load(std::memory_order_relaxed);
 }
 
 std::optional<Job::Found> Job::fault() const {
@@ -218,14 +257,14 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
   Ticket ticket;
   std::unique_lock lock(mutex_);
   if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
-  for (const Issue& issue : issues) {
+  for (Issue issue : issues) {
     const int device = device_of(issue.rank);
-    TUTTI_TRY_ASSIGN(const std::uint64_t capture, platform_.capture_of(device, issue.stream));
-    if (capture != 0) {
-      captured[{device, capture}].push_back(issue);
+    TUTTI_TRY_ASSIGN(issue.stream_id, platform_.id_of(device, issue.stream));
+    if (issue.capture != 0) {
+      captured[{device, issue.capture}].push_back(issue);
       continue;
     }
-    ticket.emplace(device, batches_[device].number);
+    ticket.push_back({device, batches_[device].number, issue.stream, issue.stream_id});
     TUTTI_TRY(add(issue, lock));
   }
   TUTTI_TRY(enqueue_captured(captured));
@@ -235,36 +274,49 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
 Status Job::await(const Ticket& ticket, std::int64_t timeout_ns) {
   const Deadline deadline = timeout_ns > 0 ? Deadline::in_ns(timeout_ns)
                                            : Deadline{std::numeric_limits<std::int64_t>::max()};
-  std::unique_lock lock(mutex_);
-  for (const auto& [device, number] : ticket)
-    TUTTI_TRY(await_launch(device, number, lock, deadline));
+  for (const Pending& one : ticket) {
+    std::unique_lock lock(mutex_);
+    TUTTI_TRY(await_launch(one.device, one.number, lock, deadline));
+    // The next launch, which changes these, needs this rank.
+    const Batch& batch = batches_[one.device];
+    lock.unlock();
+    if (batch.stream_id != one.stream_id)
+      TUTTI_TRY(platform_.wait(one.device, one.stream, batch.over));
+  }
   return {};
 }
 
 // Those of one device and one graph are one launch.
 Status Job::enqueue_captured(const Captured& launches) {
   for (const auto& [key, together] : launches) {
-    const std::size_t all = ranks_on(key.first);
-    if (together.size() < all && all > kHardwareQueues)
-      return make_error(
-          Code::kInvalidUsage,
-          fmt::format("{} ranks of device {} are captured into graphs of their own, and a device "
-                      "runs {} kernels that wait for each other for certain; capture them in one "
-                      "group call",
-                      all, key.first, kHardwareQueues));
+    // Their kernels wait for each other, at every replay, as long as this lives.
+    const int device = key.first;
+    const std::size_t all = ranks_on(device);
+    if (together.size() < all && !queues_.contains(device)) {
+      TUTTI_TRY_ASSIGN(Reservation taken,
+                       Reservation::take_queues(device, platform_.hardware_queues(device),
+                                                static_cast<int>(all)));
+      queues_.emplace(device, std::move(taken));
+    }
     TUTTI_TRY(check_alike(together));
-    TUTTI_TRY(launch(together, true));
+    TUTTI_TRY(launch_captured(together));
   }
   return {};
 }
 
-// The last rank of a device launches for all. Without the lock: where the queue of launches is full
-// the launch waits for kernels, and these may wait for what ranks of other devices are to launch.
-// The other ranks of this device wait for the batch's number, so nobody else touches batch or
-// members.
+// The last rank of a device launches for all, on its own stream; the others have marked theirs
+// before, each in its thread. CUDA is called without the lock: where a queue is full the call waits
+// for kernels, and these may wait for what ranks of other devices are to launch. The other ranks of
+// this device wait for the batch's number, so nobody else touches batch or members.
 Status Job::add(const Issue& issue, std::unique_lock<std::mutex>& lock) {
   const int device = device_of(issue.rank);
   Batch& batch = batches_[device];
+  if (batch.issues.size() + 1 < ranks_on(device)) {
+    lock.unlock();
+    const Status marked = platform_.record(members_[at(issue.rank)].arrived, device, issue.stream);
+    lock.lock();
+    TUTTI_TRY(marked);
+  }
   if (std::ranges::any_of(batch.issues, [&](const Issue& one) { return one.rank == issue.rank; }))
     return make_error(
         Code::kInvalidUsage,
@@ -276,7 +328,7 @@ Status Job::add(const Issue& issue, std::unique_lock<std::mutex>& lock) {
   batch.launching = true;
   lock.unlock();
   Status launched = check_alike(batch.issues);
-  if (launched) launched = launch(batch.issues, false);
+  if (launched) launched = launch_batch(batch);
   lock.lock();
   batch.launching = false;
   batch.failed = launched ? std::nullopt : std::optional(launched.error());
@@ -329,42 +381,58 @@ Status Job::check_alike(std::span<const Issue> issues) {
   return {};
 }
 
-// On the first one's stream, after what the others' streams hold, and before what they hold later.
-// An operation on another stream than the rank's last one comes after that one.
-Status Job::launch(std::span<const Issue> issues, bool captured) {
-  const Stream stream = issues.front().stream;
-  const int device = device_of(issues.front().rank);
-  std::vector<Task> tasks;
-  for (const Issue& issue : issues) {
-    Member& member = members_[at(issue.rank)];
-    tasks.push_back(issue.task);
-    if (issue.stream != stream) {
-      TUTTI_TRY(platform_.record(member.arrived, device, issue.stream));
-      TUTTI_TRY(platform_.wait(device, stream, member.arrived));
-    }
-    // A graph cannot wait for what is outside of it; its user orders the replays.
-    if (!captured && member.last != nullptr && member.last_stream != issue.stream)
-      TUTTI_TRY(platform_.wait(device, stream, member.last));
+// After what the others' streams hold, and before what they hold later, which await() sees to. An
+// operation on another stream than the rank's last one comes after that one.
+Status Job::launch_batch(Batch& batch) {
+  const Issue& own = batch.issues.back();
+  const int device = device_of(own.rank);
+  for (const Issue& issue : batch.issues) {
+    const Member& member = members_[at(issue.rank)];
+    if (issue.stream_id != own.stream_id)
+      TUTTI_TRY(platform_.wait(device, own.stream, member.arrived));
+    if (member.last != nullptr && member.last_stream != issue.stream_id)
+      TUTTI_TRY(platform_.wait(device, own.stream, member.last));
   }
-  TUTTI_TRY(platform_.launch({.device = device,
-                              .stream = stream,
-                              .type = issues.front().type,
-                              .op = issues.front().op,
-                              .blocks_each = issues.front().blocks,
-                              .tasks = tasks}));
-  const Member& first = members_[at(issues.front().rank)];
-  const Event over = captured ? first.arrived : first.launched;
-  if (!captured ||
-      std::ranges::any_of(issues, [&](const Issue& issue) { return issue.stream != stream; }))
-    TUTTI_TRY(platform_.record(over, device, stream));
-  for (const Issue& issue : issues) {
-    Member& member = members_[at(issue.rank)];
-    if (issue.stream != stream) TUTTI_TRY(platform_.wait(device, issue.stream, over));
-    if (captured) continue;
-    member.last = over;
-    member.last_stream = issue.stream;
+  TUTTI_TRY(launch(batch.issues));
+  batch.over = members_[at(own.rank)].launched;
+  batch.stream_id = own.stream_id;
+  TUTTI_TRY(platform_.record(batch.over, device, own.stream));
+  for (const Issue& issue : batch.issues) {
+    members_[at(issue.rank)].last = batch.over;
+    members_[at(issue.rank)].last_stream = issue.stream_id;
   }
   return {};
+}
+
+// All by one thread. A graph cannot wait for what is outside of it; its user orders the replays.
+Status Job::launch_captured(std::span<const Issue> issues) {
+  const Issue& own = issues.back();
+  const int device = device_of(own.rank);
+  const Event over = members_[at(own.rank)].arrived;
+  std::vector<const Issue*> others;
+  for (const Issue& issue : issues)
+    if (issue.stream_id != own.stream_id) others.push_back(&issue);
+  for (const Issue* const other : others) {
+    const Event arrived = members_[at(other->rank)].arrived;
+    TUTTI_TRY(platform_.record(arrived, device, other->stream));
+    TUTTI_TRY(platform_.wait(device, own.stream, arrived));
+  }
+  TUTTI_TRY(launch(issues));
+  if (!others.empty()) TUTTI_TRY(platform_.record(over, device, own.stream));
+  for (const Issue* const other : others) TUTTI_TRY(platform_.wait(device, other->stream, over));
+  return {};
+}
+
+Status Job::launch(std::span<const Issue> issues) {
+  const Issue& own = issues.back();
+  std::vector<Task> tasks;
+  for (const Issue& issue : issues) tasks.push_back(issue.task);
+  return platform_.launch({.device = device_of(own.rank),
+                           .stream = own.stream,
+                           .type = own.type,
+                           .op = own.op,
+                           .blocks_each = own.blocks,
+                           .tasks = tasks});
 }
 
 void Job::abort() {

@@ -48,15 +48,21 @@ TUTTI_HD_COLD void end_task(Block& block, const Task& task) {
     task.fired[lane].store(0, std::memory_order_relaxed);
   own.carve.store(task.carve, std::memory_order_relaxed);
   own.operations.store(task.operation, std::memory_order_relaxed);
-  if (!stopped(task)) own.done.store(task.operation, std::memory_order_release);
+  if (stopped(task)) return;
+  own.done.store(task.operation, std::memory_order_release);
+  // A store across the bus that nobody waits for, and that orders nothing.
+  if (task.call != 0) task.host->left.store(task.call, std::memory_order_relaxed);
 }
 
 // Every thread of each of the task's blocks calls it.
 template <class Fold, class Block>
-TUTTI_HD void run_task(Block& block, const Task& task) {
+TUTTI_HD void run_task(Block& block, const Common& common, const LaunchTask& task) {
   Task& own = block.shared().task;
   if (block.thread() == 0) {
-    own = task;
+    own = *task.bound;
+    static_cast<Common&>(own) = common;
+    own.input = task.input;
+    own.output = task.output;
     begin_task(block, own);
   }
   block.sync();

@@ -1,4 +1,5 @@
-// What one operation of one rank binds to a program: plain data that a kernel gets.
+// What one operation of one rank binds to a program: plain data. What a plan fixes lies in device
+// memory; a launch brings the rest, so that the ranks of a device fit into a kernel's parameters.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +56,7 @@ enum class Fault : std::uint32_t { kNone, kSignature, kCorrupt, kTimeout };
 struct HostWords {
   Word fault;  // fault_word, by a kernel
   Word stop;   // not 0: give up; by the host, which needs no CUDA call for it
+  Word left;   // Common::call of the last operation that ended well, by its kernel
 };
 struct FaultFound {
   Fault fault = Fault::kNone;
@@ -64,7 +66,17 @@ struct FaultFound {
   return {static_cast<Fault>(word >> 32), static_cast<Rank>(static_cast<std::uint32_t>(word))};
 }
 
-struct Task {
+// What a call has alike on all ranks of a launch.
+struct Common {
+  UniformCut cut;
+  std::uint32_t element_bytes = 1;
+  std::uint32_t average_over = 0;
+  std::uint64_t room_bytes = 0;
+  std::uint64_t signature = 0;
+  std::uint64_t call = 0;  // its number on the board; 0: captured, so that it may run again
+};
+
+struct Task : Common {
   ProgramView program;
   Connection* sends = nullptr;  // in the order of the plan
   Connection* recvs = nullptr;
@@ -78,17 +90,20 @@ struct Task {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // may equal input
   std::byte* scratch = nullptr;
-  UniformCut cut;
-  std::uint32_t element_bytes = 1;
-  std::uint32_t average_over = 0;
-  std::uint64_t room_bytes = 0;
-  std::uint64_t operation = 0;  // set when a block begins
-  std::uint64_t signature = 0;
+  std::uint64_t operation = 0;   // set when a block begins
   std::uint64_t carve = 0;       // Plan::carve, mixed with the format of messages; not 0
   std::uint64_t timeout_ns = 0;  // of waiting for the same thing; 0: for ever
   LaneState* lanes = nullptr;    // program.lane_count of them
   Word* fired = nullptr;         // one a lane: LaneState::fired, for the other blocks; 0 at first
   HostWords* host = nullptr;
+  const Task* bound = nullptr;  // its copy in device memory, of what the plan fixes
+};
+
+// A rank's share of a launch.
+struct LaunchTask {
+  const Task* bound = nullptr;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
 };
 
 }  // namespace tutti::device

@@ -78,6 +78,29 @@ TEST(Board, RemembersTheLast64OperationsOfEveryRank) {
   EXPECT_FALSE(boards[0]->signature(1, 100));
 }
 
+// Calls run ahead of what they enqueue; who looks at the device says how far that is.
+TEST(Board, OperationsOnADeviceEndAfterTheirCalls) {
+  const auto planes = join_threads(2);
+  const auto boards = open_boards(planes);
+  OperationSignature signature = signature_of(1);
+  signature.on_device = true;
+  for (signature.operation = 1; signature.operation <= 3; ++signature.operation)
+    boards[0]->enter(signature);
+  signature.operation = 1;
+  EXPECT_EQ(boards[1]->current(0), signature);
+  boards[0]->note_device(2, 1, 5);
+  signature.operation = 3;
+  EXPECT_EQ(boards[1]->current(0), signature);
+  EXPECT_EQ(boards[1]->waits_for(0), 1);
+  boards[0]->leave(3);
+  boards[0]->note_device(2, kNoRank, 0);  // late: what was left stays left
+  EXPECT_FALSE(boards[1]->current(0));
+  EXPECT_EQ(boards[1]->waits_for(0), kNoRank);
+  signature.operation = 4;  // entered so often that the first is forgotten
+  for (; signature.operation <= 100; ++signature.operation) boards[0]->enter(signature);
+  EXPECT_EQ(boards[1]->current(0)->operation, 100u);
+}
+
 TEST(Board, SaysWhereARankRuns) {
   const auto planes = join_threads(2);
   const auto boards = open_boards(planes);

@@ -47,17 +47,21 @@ struct Launch {
   std::uint32_t blocks = 1;  // per task
   std::uint32_t threads = 1;
 };
+struct Launched {
+  device::Common common;
+  device::LaunchTask task;
+};
 template <class Fold>
-void launch(const Launch& shape, const std::vector<device::Task>& tasks) {
+void launch(const Launch& shape, const std::vector<Launched>& tasks) {
   std::vector<std::unique_ptr<EmulatedBlock::Common>> commons;
   std::vector<std::jthread> running;
-  for (const device::Task& task : tasks)
+  for (const Launched& one : tasks)
     for (std::uint32_t block = 0; block < shape.blocks; ++block) {
       commons.push_back(std::make_unique<EmulatedBlock::Common>(shape.threads));
       for (std::uint32_t thread = 0; thread < shape.threads; ++thread)
-        running.emplace_back([&task, &common = *commons.back(), shape, block, thread] {
+        running.emplace_back([&one, &common = *commons.back(), shape, block, thread] {
           EmulatedBlock self(block, shape.blocks, thread, shape.threads, common);
-          device::run_task<Fold>(self, task);
+          device::run_task<Fold>(self, one.common, one.task);
         });
     }
 }

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -117,6 +118,7 @@ class Ranks {
     }
     EXPECT_FALSE(job_->fault()) << what;
   }
+  [[nodiscard]] std::vector<std::vector<std::int32_t>>& inputs() { return inputs_; }
   [[nodiscard]] std::vector<std::vector<std::int32_t>>& outputs() { return outputs_; }
 
  private:
@@ -181,6 +183,66 @@ TEST(DeviceJob, PlansTakeTurns) {
   }
 }
 
+// The default stream of a thread has one handle in all threads. Each rank's holds back its input,
+// and then copies its output.
+TEST(DeviceJob, EachRanksThreadHasADefaultStreamOfItsOwn) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2);
+  for (const std::size_t held : {0, 1}) {
+    const auto want = ranks.fill(300, random);
+    std::vector<std::vector<std::int32_t>> inputs(2), copies(2);
+    std::latch first_came(1);
+    std::atomic<bool> go{false};
+    std::vector<EmulatedStream*> streams(2);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t rank = 0; rank < 2; ++rank)
+        threads.emplace_back([&, rank] {
+          EmulatedStream& own = platform.of(EmulatedPlatform::kPerThread);
+          streams[rank] = &own;
+          std::swap(inputs[rank], ranks.inputs()[rank]);
+          ranks.inputs()[rank].resize(300);
+          own.enqueue([&, rank] {
+            if (rank == held) go.wait(false);
+            std::ranges::copy(inputs[rank], ranks.inputs()[rank].data());
+          });
+          if (rank == 1) first_came.wait();
+          Issue issue = *ranks.issue(rank, {});
+          issue.stream = EmulatedPlatform::kPerThread;
+          const auto ticket = ranks.job().enqueue({&issue, 1});
+          if (rank == 0) first_came.count_down();
+          ASSERT_TRUE(ticket);
+          EXPECT_TRUE(ranks.job().await(*ticket, kLongNs));
+          own.enqueue([&, rank] { copies[rank] = ranks.outputs()[rank]; });
+        });
+    }
+    EXPECT_TRUE(streams[1 - held]->waits_for_an_event()) << "rank " << held << " is held back";
+    go = true;
+    go.notify_all();
+    for (EmulatedStream* const stream : streams) stream->synchronize();
+    EXPECT_THAT(copies, testing::Each(want));
+  }
+}
+
+// Two streams, one after the other, at the same handle.
+TEST(DeviceJob, AStreamIsNoOtherOneThatHadItsHandle) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2, 2);
+  const auto want = ranks.fill(300, random);
+  const auto call = [&](std::size_t rank) {
+    const Issue issue = *ranks.issue(rank, forced("ring@slots"));
+    return submit(ranks.job(), {&issue, 1}, kLongNs);
+  };
+  ASSERT_TRUE(call(0));
+  ranks.stream(0).remake();
+  ASSERT_TRUE(call(0));
+  EXPECT_TRUE(ranks.stream(0).waits_for_an_event()) << "an operation runs beside another";
+  for (int again = 0; again < 2; ++again) ASSERT_TRUE(call(1));
+  ranks.expect(want, "twice");
+}
+
 TEST(DeviceJob, RanksOfADeviceAreOneLaunchWhateverTheOrderOfTheirThreads) {
   std::mt19937 random = seeded();
   EmulatedPlatform platform({});
@@ -191,6 +253,19 @@ TEST(DeviceJob, RanksOfADeviceAreOneLaunchWhateverTheOrderOfTheirThreads) {
     ranks.expect(want, "threads");
   }
   EXPECT_EQ(platform.launches(), 20);
+}
+
+TEST(DeviceJob, AsManyRanksShareADeviceAsItHasBlocks) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({.blocks = 24});
+  Ranks ranks(platform, 24);
+  for (const char* const name : {"auto", "ring@slots", "tree@flagged"}) {
+    const auto want = ranks.fill(2000, random);
+    const Status called = ranks.call_together(forced(name));
+    ASSERT_TRUE(called) << called.error().message;
+    ranks.expect(want, name);
+  }
+  EXPECT_EQ(platform.launches(), 3);
 }
 
 // What a graph does: the same tasks again, without the host; here and there an ordinary call.
@@ -239,21 +314,30 @@ TEST(DeviceJob, CallsOfOneCaptureAreOneLaunchOthersRunBesideEachOther) {
   EXPECT_EQ(platform.launches(), launches + 4);
 }
 
+// Of all communicators that share the device.
 TEST(DeviceJob, MoreGraphsThanADeviceHasQueuesAreRefused) {
   std::mt19937 random = seeded();
-  EmulatedPlatform platform({.blocks = 40});
-  Ranks ranks(platform, device::kHardwareQueues + 1);
-  const auto want = ranks.fill(100, random);
-  std::vector<std::uint64_t> captures(ranks.size(), 1);
-  ranks.capture(captures);
-  ASSERT_TRUE(ranks.call_together({}));
-  ranks.expect(want, "one graph");
-  std::iota(captures.begin(), captures.end(), 1);
-  ranks.capture(captures);
-  const Status refused = ranks.call_together({});
+  EmulatedPlatform platform({.blocks = 40, .queues = 7});
+  auto first = std::make_unique<Ranks>(platform, 4);
+  Ranks second(platform, 4);
+  const auto call = [&](Ranks& ranks, std::uint64_t graphs) {
+    std::vector<std::uint64_t> captures;
+    for (std::uint64_t rank = 0; rank < 4; ++rank) captures.push_back(1 + rank % graphs);
+    ranks.capture(captures);
+    const auto want = ranks.fill(100, random);
+    const Status status = ranks.call_together({});
+    if (status) ranks.expect(want, fmt::format("{} graphs", graphs));
+    return status;
+  };
+  for (int again = 0; again < 2; ++again) EXPECT_TRUE(call(*first, 4));
+  EXPECT_TRUE(call(second, 1));
+  const Status refused = call(second, 4);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalidUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("graphs of their own"));
+  EXPECT_THAT(refused.error().message, HasSubstr("of its 7 hardware queues"));
+  EXPECT_THAT(refused.error().message, HasSubstr("graphs have 4;"));
+  first.reset();  // gives its queues back
+  EXPECT_TRUE(call(second, 4));
 }
 
 TEST(DeviceJob, ARankThatDoesNotComeIsNamed) {
@@ -340,6 +424,65 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
   EXPECT_THAT(full.error().message, HasSubstr("runs 9 blocks at once, of which 8 belong"));
   all.pop_back();  // gives its blocks back
   EXPECT_TRUE((*refused)->prepare());
+}
+
+TEST(DeviceJob, UsesNoOtherDevicesThanItsRanks) {
+  EmulatedPlatform platform({.devices = 3});
+  control::SessionId key{};
+  key[3] = std::byte{1};
+  const auto job = Job::join(platform, key, 0, 1, 2, kArena);
+  ASSERT_TRUE((*job)->prepare());
+  EXPECT_THAT(platform.used(), testing::ElementsAre(2));
+}
+
+TEST(DeviceJob, DevicesThatDoNotReachEachOtherAreRefused) {
+  EmulatedPlatform platform({.devices = 2, .islands = true});
+  control::SessionId key{};
+  key[4] = std::byte{1};
+  const auto job = Job::join(platform, key, 0, 2, 0, kArena);
+  ASSERT_TRUE(Job::join(platform, key, 1, 2, 1, kArena));
+  const Status status = (*job)->prepare();
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kNotSupported);
+}
+
+// They read the program's buffers, which another device need not reach.
+TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
+  bool seen = false;
+  for (const bool one_device : {true, false}) {
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .one_device = one_device});
+    for (std::uint64_t bytes = 4; bytes <= (256 << 20); bytes *= 2)
+      for (const char* const name : {"auto", "auto@direct"}) {
+        const auto chosen = choice.choose(forced(name), bytes);
+        if (!chosen || chosen->options.protocol != Protocol::kDirect) continue;
+        EXPECT_TRUE(one_device) << name << ", " << bytes;
+        seen = true;
+      }
+    EXPECT_TRUE(choice.choose(forced(std::string(direct_algorithms().front()->name)), 1 << 20));
+  }
+  EXPECT_TRUE(seen);
+}
+
+TEST(DeviceJob, ARankTakesAsManyBlocksAsItIsToHave) {
+  EmulatedPlatform platform({.blocks = 40});
+  int jobs = 0;
+  const auto blocks_each = [&](device::BlockRange one, device::BlockRange other) {
+    control::SessionId key{};
+    key[5] = static_cast<std::byte>(++jobs);
+    std::shared_ptr<Job> job = *Job::join(platform, key, 0, 2, 0, kArena);
+    EXPECT_TRUE(Job::join(platform, key, 1, 2, 0, kArena));
+    job->limit_blocks(0, one);
+    job->limit_blocks(1, other);
+    EXPECT_TRUE(job->prepare());
+    return job->blocks_each();
+  };
+  EXPECT_EQ(blocks_each({}, {}), 10u);
+  EXPECT_EQ(blocks_each({.most = 3}, {}), 3u);
+  EXPECT_EQ(blocks_each({.most = 3}, {.most = 2}), 2u);
+  EXPECT_EQ(blocks_each({.least = 15}, {}), 15u);
+  EXPECT_EQ(blocks_each({.least = 100}, {}), 20u);  // all there are
+  EXPECT_EQ(blocks_each({.least = 15}, {.most = 4}), 4u);
 }
 
 TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {

@@ -60,7 +60,10 @@ class Job {
       if (rank == absent) continue;
       tasks.push_back(ranks_[rank]->bind(calls[rank], messages_, words_));
     }
-    launch<Fold>(shape, tasks);
+    std::vector<Launched> launched;
+    for (const device::Task& task : tasks)
+      launched.push_back({task, {&task, task.input, task.output}});
+    launch<Fold>(shape, launched);
   }
   [[nodiscard]] std::vector<std::uint64_t> faults() const {
     std::vector<std::uint64_t> words;
