@@ -260,7 +260,7 @@ TEST_P(Seated, EveryAlgorithmIsRightAndTheOrderIsToldInALine) {
       for (const std::size_t count : {1u, 1000u, 60'000u})
         EXPECT_EQ(all_reduce(communicator, count), "") << name << " " << count;
     }
-    lines[static_cast<std::size_t>(communicator.rank())] = communicator.explain(1000, false)->order;
+    lines[static_cast<std::size_t>(communicator.rank())] = communicator.explain(1000, false)->note;
   });
   for (const std::string& line : lines) EXPECT_EQ(line, lines.front());
   if (ranks < 3) {
@@ -279,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Seated, ::testing::Values(1, 2, 3, 4, 7, 8));
 TEST_F(Seated, OffKeepsNumbersAndSaysNothing) {
   run(4, config_of("off", "0/1"), [&](Communicator& communicator) {
     EXPECT_EQ(all_reduce(communicator, 1000), "");
-    EXPECT_EQ(communicator.explain(1000, false)->order, "");
+    EXPECT_EQ(communicator.explain(1000, false)->note, "");
   });
 }
 
@@ -289,7 +289,7 @@ TEST_F(Seated, ADamagedFileIsAWarningAndNotAFailure) {
   config.log_file = log.path();
   run(4, config, [&](Communicator& communicator) {
     EXPECT_EQ(all_reduce(communicator, 1000), "");
-    EXPECT_THAT(communicator.explain(1000, false)->order, HasSubstr("by number"));
+    EXPECT_THAT(communicator.explain(1000, false)->note, HasSubstr("by number"));
   });
   EXPECT_THAT(log.text(), HasSubstr(log.path() + ".none"));
   EXPECT_EQ(std::ranges::count(log.text(), '\n'), 1);
