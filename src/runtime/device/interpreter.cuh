@@ -11,8 +11,7 @@ namespace tutti::device {
 class CudaBlock {
  public:
   static constexpr int kLanes = 32;
-  __device__ CudaBlock(std::uint32_t blocks_each, Shared& shared)
-      : blocks_(blocks_each), shared_(shared) {}
+  explicit __device__ CudaBlock(std::uint32_t blocks_each) : blocks_(blocks_each) {}
   [[nodiscard]] __device__ std::uint32_t block() const { return blockIdx.x % blocks_; }
   [[nodiscard]] __device__ std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] __device__ std::uint32_t thread() const { return threadIdx.x; }
@@ -27,19 +26,21 @@ class CudaBlock {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     return now;
   }
-  [[nodiscard]] __device__ Shared& shared() { return shared_; }
+  // At a known address, which takes no register. Bytes: what lies in shared memory is not
+  // constructed; begin_task writes what is read.
+  [[nodiscard]] static __device__ Shared& shared() {
+    __shared__ alignas(alignof(Shared)) std::byte room[sizeof(Shared)];
+    return *reinterpret_cast<Shared*>(room);
+  }
 
  private:
   const std::uint32_t blocks_;
-  Shared& shared_;
 };
 
 template <class Fold>
 __global__ void __launch_bounds__(kInterpreterThreads)
     interpreter(const __grid_constant__ LaunchArguments arguments) {
-  // Bytes: what lies in shared memory is not constructed. begin_task writes what is read.
-  __shared__ alignas(alignof(Shared)) std::byte room[sizeof(Shared)];
-  CudaBlock block(arguments.blocks_each, *reinterpret_cast<Shared*>(room));
+  CudaBlock block(arguments.blocks_each);
   run_task<Fold>(block, arguments.common, arguments.tasks[blockIdx.x / arguments.blocks_each]);
 }
 
