@@ -67,6 +67,10 @@ class RoutedTransport final : public Transport {
   [[nodiscard]] std::uint64_t mapped_bytes() const override {
     return near_->mapped_bytes() + far_->mapped_bytes();
   }
+  void say_goodbye() override {
+    near_->say_goodbye();
+    far_->say_goodbye();
+  }
   void close() override {
     near_->close();
     far_->close();

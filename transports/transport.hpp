@@ -81,6 +81,9 @@ class Transport {
   [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;
   // Payload bytes and messages this rank sent so far are counted by the executor per connection.
 
+  // Tells the peers that this rank leaves in order: the last thing before close(). User thread,
+  // never blocks.
+  virtual void say_goodbye() {}
   // Releases everything; peers keep their mappings until they close. Idempotent, never blocks.
   virtual void close() = 0;
 };

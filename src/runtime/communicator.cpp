@@ -116,9 +116,13 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
 
 Communicator::~Communicator() {
   // What is enqueued ends; at once where there was an error.
-  if (on_device_ != nullptr && board_ && error()) on_device_->abort();
-  if (on_device_ != nullptr && of_this_process()) control_->look_when(nullptr);
-  on_device_.reset();
+  if (!of_this_process()) {
+    static_cast<void>(on_device_.release());  // its kernels and memory are the parent's
+  } else if (on_device_ != nullptr) {
+    if (board_ && error()) on_device_->abort();
+    control_->look_when(nullptr);
+    on_device_.reset();
+  }
   leave();
 }
 
@@ -434,7 +438,7 @@ Result<std::unique_ptr<ControlPlane>> Communicator::shrink(std::vector<Rank> exc
                              // Acquire pairs with the release where deaths are noticed.
                              return dead_[static_cast<std::size_t>(rank)].load(
                                         std::memory_order_acquire) ||
-                                    board_->state(rank) == RankState::kLeft;
+                                    board_->state(rank) == RankState::kLeft || died_far(rank);
                            },
                        .cancelled = [this] { return aborted_.load(std::memory_order_acquire); },
                        .deadline = Deadline::in_ns(config_.op_timeout_ns)});
@@ -512,12 +516,8 @@ Status Communicator::finalize() {
 
 void Communicator::leave() {
   if (!control_) return;
-  if (of_this_process()) drain();
-  // An inherited copy shares the board with its parent, who is still alive.
-  if (board_ && of_this_process()) {
-    board_->set_state(RankState::kLeft);
-    tell_why();
-  }
+  // An inherited copy shares board and connections with its parent, who is still alive.
+  if (of_this_process()) part();
   control_->forget_peers();
   if (transport_) transport_->close();
   control_->close();

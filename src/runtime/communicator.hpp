@@ -169,8 +169,10 @@ class Communicator {
   [[nodiscard]] Status join(const Meet& meet, const std::stop_token& cancel);
   [[nodiscard]] Result<std::unique_ptr<Transport>> make_transport();
   [[nodiscard]] bool is_far(Rank rank) const;  // on another host
+  [[nodiscard]] bool died_far(Rank rank) const;
   void drain();
   void tell_why();
+  void part();
   // This rank's settings; rank 0 fills in its table.
   [[nodiscard]] Result<Settings> decide();
   [[nodiscard]] Status agree_on_settings(Deadline deadline);
@@ -332,6 +334,7 @@ class Operation {
   bool warned_ = false;
   bool told_wait_ = false;                   // the board says that this operation waits
   std::int64_t ask_after_ns_ = kFirstAskNs;  // of waiting for a far peer
+  std::int64_t broken_since_ns_ = 0;         // a near peer's connections; 0: not seen so
   static constexpr std::int64_t kFirstAskNs = 20'000'000;
 };
 

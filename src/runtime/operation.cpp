@@ -16,6 +16,8 @@ namespace {
 
 // Who asks a far rank moves nothing meanwhile.
 constexpr std::int64_t kMostAskNs = 500'000'000;
+constexpr std::int64_t kMostAskPauseNs = 2'000'000'000;
+constexpr std::int64_t kNearWordNs = 1'000'000'000;
 
 }  // namespace
 
@@ -125,6 +127,7 @@ bool Operation::gate_open() {
 Result<bool> Operation::advance() {
   Transport* const transport = communicator_.transport_.get();
   const bool moved = (!gated_ || gate_open()) && plan_->executor->advance();
+  if (moved) ask_after_ns_ = kFirstAskNs;
   if (moved && told_wait_) {
     told_wait_ = false;
     communicator_.board_->waiting_for(kNoRank);
@@ -304,20 +307,27 @@ std::optional<Error> Operation::departed(Rank peer) {
 std::optional<Error> Operation::lost_way(Rank peer, std::int64_t waited_ns) {
   Communicator& c = communicator_;
   const Status health = c.transport_->health(peer);
-  // Of a rank of this host the board and its process tell.
-  if (health && (!c.is_far(peer) || waited_ns < ask_after_ns_)) return std::nullopt;
-  ask_after_ns_ = std::max(2 * waited_ns, kFirstAskNs);
+  const bool left = c.transport_->has_left(peer);
+  if (health && !left && (!c.is_far(peer) || waited_ns < ask_after_ns_)) return std::nullopt;
+  if (!c.is_far(peer)) {
+    // The board and its process tell of a rank of this host, only later than its connections.
+    if (broken_since_ns_ == 0) broken_since_ns_ = now_ns();
+    if (now_ns() - broken_since_ns_ < kNearWordNs) return std::nullopt;
+  }
+  ask_after_ns_ = std::min(std::max(2 * waited_ns, kFirstAskNs), waited_ns + kMostAskPauseNs);
   const Status asked = c.board_->ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs));
   if (c.board_->poisoned()) return std::nullopt;  // looked at in the next round
-  const bool answers = asked || asked.error().code == Code::kTimeout;
-  if (health && (answers || c.transport_->connected(peer))) return std::nullopt;
+  const bool answers = asked || asked.error().code != Code::kRemoteError;
+  if (health && !left && (answers || c.transport_->connected(peer))) return std::nullopt;
   TUTTI_LOG(c.log_, LogLevel::kWarn, "{}: {}", signature_.to_string(),
-            health ? asked.error().message : health.error().message);
+            !health  ? health.error().message
+            : !asked ? asked.error().message
+                     : "it has said goodbye");
   Poison poison = c.death_of(peer);
-  if (c.transport_->has_left(peer))
+  if (left)
     poison.kind = Poison::Kind::kLeft;
   else if (health)
-    poison.kind = Poison::Kind::kNoWay;
+    poison.kind = Poison::Kind::kFailure;  // it never connected, and nobody answers there
   else if (answers)
     poison.kind = Poison::Kind::kCut;
   if (poison.kind != Poison::Kind::kDeath) poison.mine = signature_;
@@ -367,7 +377,7 @@ Status Operation::look_around(std::int64_t waited_ns) {
   const Rank peer = blocked_on();
   tell_wait(peer, waited_ns);
   if (peer == kNoRank) return {};
-  if (!c.transport_->health(peer)) {
+  if (!c.transport_->health(peer) || c.transport_->has_left(peer)) {
     // What came before the way broke may have been all that was missing.
     TUTTI_TRY_ASSIGN(const bool moved, advance());
     if (moved || done_ || blocked_on() != peer) return {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <set>
 
 #include "runtime/communicator.hpp"
@@ -17,7 +18,8 @@ namespace tutti {
 namespace {
 
 constexpr std::int64_t kMostDrainNs = 5'000'000'000;
-constexpr std::int64_t kMostTellNs = 300'000'000;  // each far peer, of an error
+constexpr std::int64_t kMostTellNs = 2'000'000'000;  // all far peers, of an error
+constexpr std::int64_t kMostTellOneNs = 300'000'000;
 
 }  // namespace
 
@@ -106,19 +108,44 @@ void Communicator::drain() {
   }
 }
 
+// Of deaths on other hosts there is no notice but the poison that names one.
+bool Communicator::died_far(Rank rank) const {
+  if (!is_far(rank)) return false;
+  const auto poison = board_->read_poison();
+  return poison && poison->kind == Poison::Kind::kDeath && poison->culprit == rank;
+}
+
 // Ranks of other hosts that may wait for this one learn why it leaves, if not in order.
 void Communicator::tell_why() {
-  if (!board_ || !board_->poisoned()) return;
+  const auto poison = board_->read_poison();
+  if (!poison) return;
   leaving_.store(true, std::memory_order_relaxed);
-  std::set<Rank> told;
+  const Deadline deadline = Deadline::in_ns(kMostTellNs);
+  std::set<Rank> told{poison->culprit == rank_ ? kNoRank : poison->culprit};  // needs no word
   for (const auto& [id, bound] : plans_)
     for (const auto* specs : {&bound->plan.sends, &bound->plan.recvs})
       for (const ConnectionSpec& spec : *specs) {
         const Rank peer = spec.source == rank_ ? spec.destination : spec.source;
-        // Who is gone itself needs no word.
-        if (is_far(peer) && told.insert(peer).second)
-          static_cast<void>(board_->ask(peer, operation_, Deadline::in_ns(kMostTellNs)));
+        if (!is_far(peer) || !told.insert(peer).second) continue;
+        const std::int64_t share_ns = std::min(kMostTellOneNs, deadline.left_ns());
+        if (share_ns > 0)
+          static_cast<void>(board_->ask(peer, operation_, Deadline::in_ns(share_ns)));
       }
+}
+
+// From the others, as far as they are owed anything.
+void Communicator::part() {
+  try {
+    drain();
+    if (board_) board_->set_state(RankState::kLeft);
+    if (!board_ || !transport_ || !transport_->capabilities().pumps) return;
+    if (board_->poisoned())
+      tell_why();
+    else
+      transport_->say_goodbye();
+  } catch (const std::bad_alloc&) {
+    // They find the connections closed.
+  }
 }
 
 }  // namespace tutti

@@ -105,6 +105,41 @@ TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
             {3});
 }
 
+TEST(WireFaults, AfterADeathOnAnotherHostTheOthersShrinkAndGoOn) {
+  run_hosts({},
+            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+              if (self.rank == 3) ::raise(SIGKILL);
+              while (check_sum(comm, self.rank, self.ranks, 100'000, false).empty()) {
+              }
+              tuttiComm_t part = nullptr;
+              ASSERT_EQ(tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_ABORT),
+                        tuttiSuccess)
+                  << tuttiGetLastError(nullptr);
+              EXPECT_STREQ(info_of(part).transport, "shm+tcp");
+              EXPECT_EQ(check_sum(part, self.rank, 3, 100'000, false), "");
+              EXPECT_EQ(tuttiCommDestroy(part), tuttiSuccess);
+              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+              comm = nullptr;
+            },
+            {3});
+}
+
+TEST(WireRegroup, PartsOfASplitTakeTheWayThatTheyNeed) {
+  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    for (const bool by_host : {true, false}) {
+      const int color = by_host ? self.rank / 2 : self.rank % 2;
+      const int rank = by_host ? self.rank % 2 : self.rank / 2;
+      tuttiComm_t part = nullptr;
+      ASSERT_EQ(tuttiCommSplit(comm, color, 0, &part, nullptr), tuttiSuccess)
+          << tuttiGetLastError(nullptr);
+      EXPECT_STREQ(info_of(part).transport, by_host ? "shm" : "shm+tcp");
+      EXPECT_EQ(check_sum(part, rank, 2, 100'000, false), "");
+      EXPECT_EQ(tuttiCommDestroy(part), tuttiSuccess);
+    }
+  });
+}
+
 TEST(WireFaults, CallsThatDoNotMatchNameBothSides) {
   run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     const std::size_t count = self.rank == 2 ? 1000 : 999;

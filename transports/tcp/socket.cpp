@@ -15,10 +15,11 @@ namespace tutti::tcp {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
-// A way that is cut says nothing: after so long without an acknowledgement the connection has
-// ended.
-constexpr int kUnackedMs = 30'000;
+// A peer's host that is gone says nothing: after so long an idle connection has ended. One with
+// bytes under way is left to the kernel: a peer that does not read for long is well.
 constexpr int kIdleS = 10, kProbeS = 5, kProbes = 4;
+// Who connects and says nothing stays in the kernel for so long before we hear of it at all.
+constexpr int kDeferAcceptS = 10;
 
 struct Name {
   sockaddr_storage storage{};
@@ -68,7 +69,6 @@ void tune(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kIdleS);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeS);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnackedMs);
 }
 
 // 0, or why not.
@@ -106,6 +106,7 @@ Result<Listening> listen_at(std::string_view ip) {
   UniqueFd socket = open_socket(at);
   if (!socket) return errno_error("tcp: cannot open a socket", errno);
   if (at.v6 != 0) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  set_option(socket.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, kDeferAcceptS);
   Name name = name_of(at);
   if (::bind(socket.get(), name.get(), name.bytes) != 0) {
     if (errno == EADDRNOTAVAIL)
@@ -128,7 +129,7 @@ Result<UniqueFd> connect_to(const Endpoint& endpoint, Deadline deadline) {
   if (error_number == EINPROGRESS || error_number == EINTR)
     error_number = await_connected(socket.get(), deadline);
   if (error_number == 0) return socket;
-  return make_error(error_number == ETIMEDOUT ? Code::kTimeout : Code::kRemoteError,
+  return make_error(error_number == ECONNREFUSED ? Code::kRemoteError : Code::kSystemError,
                     fmt::format("tcp: cannot connect to {}: {}", endpoint.text(),
                                 std::generic_category().message(error_number)));
 }

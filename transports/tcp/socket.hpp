@@ -29,7 +29,8 @@ struct Listening {
 // At `ip`, "10.0.0.1" or "fd00::1", on any free port. Errors: kInvalidArgument (no address of this
 // host), kSystemError.
 [[nodiscard]] Result<Listening> listen_at(std::string_view ip);
-// Blocks until `deadline` at most. Errors: kRemoteError, kTimeout, kSystemError; without culprit.
+// Blocks until `deadline` at most. Errors, without culprit: kRemoteError (nobody listens there any
+// more), kSystemError (anything else that the kernel or the network says, silence too).
 [[nodiscard]] Result<UniqueFd> connect_to(const Endpoint& endpoint, Deadline deadline);
 // The next that has connected; empty: none.
 [[nodiscard]] UniqueFd accept_from(int listener);

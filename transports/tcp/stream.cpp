@@ -58,7 +58,10 @@ void Stream::flush() {
     const ssize_t taken = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
-      if (errno != EAGAIN) stop_sending();  // reading finds out why
+      if (errno == EPIPE || errno == ECONNRESET)
+        stop_sending();  // what the peer said before is read all the same, and then why
+      else if (errno != EAGAIN)
+        fail(text_of(errno));
       return;
     }
     sent(static_cast<std::size_t>(taken));

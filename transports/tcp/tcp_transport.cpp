@@ -33,6 +33,7 @@ constexpr LinkCost kSlotsCost{.alpha_ns = 17'000, .beta_ns_per_byte = 0.8};
 
 // Strangers may knock: no more than this wait for their hello, none longer.
 constexpr std::size_t kMostNewcomers = 256;
+constexpr int kMostAccepts = 64;  // in one turn
 constexpr std::int64_t kNewcomerNs = 10'000'000'000;
 constexpr std::int64_t kConnectNs = 10'000'000'000;  // the kernel would try for two minutes
 
@@ -146,6 +147,9 @@ class TcpTransport final : public Transport {
   [[nodiscard]] std::uint64_t mapped_bytes() const override {
     // Relaxed: a figure for people, it orders nothing.
     return mapped_bytes_.load(std::memory_order_relaxed);
+  }
+  void say_goodbye() override {
+    for (Peer* const peer : active_) peer->say_goodbye();
   }
   void close() override;
 
@@ -318,14 +322,21 @@ Status TcpTransport::health(Rank rank) const {
 }
 
 void TcpTransport::open_door() {
-  const std::int64_t now = now_ns();
-  while (UniqueFd socket = accept_from(listener_.get())) {
-    // The oldest first: an honest one has spoken within a moment.
-    while (!newcomers_.empty() && (newcomers_.size() >= kMostNewcomers ||
-                                   now - newcomers_.begin()->second.since_ns > kNewcomerNs))
-      newcomers_.erase(newcomers_.begin());
+  for (int accepted = 0; accepted < kMostAccepts; ++accepted) {
+    UniqueFd socket = accept_from(listener_.get());
+    if (!socket) break;
     const std::uint64_t key = next_newcomer_++;
-    if (watch(socket.get(), key)) newcomers_.emplace(key, Newcomer{.socket = std::move(socket)});
+    if (!watch(socket.get(), key)) continue;
+    newcomers_.emplace(key, Newcomer{.socket = std::move(socket)});
+    hear_newcomer(key);  // most have spoken already
+  }
+  // The oldest first; what they have said by now is heard.
+  const std::int64_t now = now_ns();
+  while (!newcomers_.empty() && (newcomers_.size() > kMostNewcomers ||
+                                 now - newcomers_.begin()->second.since_ns > kNewcomerNs)) {
+    const std::uint64_t key = newcomers_.begin()->first;
+    hear_newcomer(key);
+    newcomers_.erase(key);
   }
 }
 
@@ -381,7 +392,6 @@ void TcpTransport::close() {
     door_->open = false;
     door_->expected.clear();
   }
-  for (Peer* const peer : active_) peer->say_goodbye();
   active_.clear();
   newcomers_.clear();
   for (auto& peer : peers_) peer.reset();

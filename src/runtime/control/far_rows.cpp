@@ -68,8 +68,9 @@ std::optional<RankRow> decode_row(std::span<const std::byte> bytes, Rank ranks) 
 }
 
 RankRow row_of(const Board& board, Rank rank, std::uint64_t operation) {
+  const RankState state = board.state(rank);  // first: who has left has entered all it will
   const std::uint64_t entered = board.last_entered(rank);
-  return {.state = board.state(rank),
+  return {.state = state,
           .entered = entered,
           .left = board.last_left(rank),
           .waits_for = board.waits_for(rank),
