@@ -208,17 +208,16 @@ Status TcpTransport::listen() {
   TUTTI_TRY_ASSIGN(home_.inbox, PrivateInbox::make(home_.layout));
   mapped_bytes_.fetch_add(home_.layout.total_bytes(), std::memory_order_relaxed);
   TUTTI_LOG(log_, LogLevel::kInfo, "tcp: rank {} listens at {}", home_.rank, listening.at.text());
-  if (door_) {  // again, after close()
+  const bool first = door_ == nullptr;  // not again, after close()
+  if (first) door_ = std::make_shared<Door>();
+  {
     const std::lock_guard lock(door_->mutex);
     door_->at = listening.at;
     door_->open = true;
-    return {};
   }
-  door_ = std::make_shared<Door>();
-  door_->at = listening.at;
-  door_->open = true;
-  control_.serve(RequestKind::kTcp,
-                 [door = door_](const Request& request) { return door->invite(request.from); });
+  if (first)
+    control_.serve(RequestKind::kTcp,
+                   [door = door_](const Request& request) { return door->invite(request.from); });
   return {};
 }
 
