@@ -78,6 +78,7 @@ struct Row {
   Fault fault;
   int victim = 1;
   Backing backing = Backing::kMemfd;
+  unsigned left = 0;  // descriptors that the victim may still open, about
 };
 inline void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 inline constexpr Row kRows[] = {
@@ -97,6 +98,12 @@ inline constexpr Row kRows[] = {
     {"no_descriptor", Fault::kDescriptors},
     {"no_descriptor_rank_0", Fault::kDescriptors, 0},
     {"no_descriptor_no_memfd", Fault::kDescriptors, 1, Backing::kFile},
+    {"one_descriptor", Fault::kDescriptors, 1, Backing::kMemfd, 1},
+    {"two_descriptors", Fault::kDescriptors, 1, Backing::kMemfd, 2},
+    {"three_descriptors", Fault::kDescriptors, 2, Backing::kMemfd, 3},
+    {"five_descriptors", Fault::kDescriptors, 1, Backing::kMemfd, 5},
+    {"five_descriptors_rank_0", Fault::kDescriptors, 0, Backing::kMemfd, 5},
+    {"eight_descriptors", Fault::kDescriptors, 1, Backing::kMemfd, 8},
 #endif
     {"no_space", Fault::kSpace},
     {"no_space_rank_0", Fault::kSpace, 0},

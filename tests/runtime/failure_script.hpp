@@ -179,7 +179,7 @@ class Script {
         throw std::logic_error("an exception of the program");
       }
       case Fault::kDescriptors:
-        limit(RLIMIT_NOFILE, resources().descriptors - 1);  // less the one that counts them
+        limit(RLIMIT_NOFILE, lowest_free_descriptor() + cell_.row.left);
         return true;
       case Fault::kSpace:
         ::signal(SIGXFSZ, SIG_IGN);
@@ -217,6 +217,15 @@ class Script {
       }
       meet();
     });
+  }
+
+  // The lowest descriptor that is free: with a limit there the process gets none, whatever high
+  // ones it inherited.
+  static rlim_t lowest_free_descriptor() {
+    const int lowest = ::dup(STDERR_FILENO);
+    EXPECT_GE(lowest, 0);
+    ::close(lowest);
+    return static_cast<rlim_t>(lowest);
   }
 
   void limit(decltype(RLIMIT_NOFILE) what, rlim_t most) {

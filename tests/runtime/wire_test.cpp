@@ -13,6 +13,7 @@
 #include "algorithms/algorithm.hpp"
 #include "forked_job.hpp"
 #include "job.hpp"
+#include "meeting.hpp"
 
 namespace tutti::test {
 namespace {
@@ -93,9 +94,11 @@ TEST_P(Wire, EveryAlgorithmIsRightBetweenHosts) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Wire, ::testing::Values(2, 3, 4, 5, 8));
 
 TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
+  const Meeting summed;
   run_hosts({},
-            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+              ASSERT_TRUE(summed.wait_for(self.ranks));
               if (self.rank == 3) ::raise(SIGKILL);
               std::string told;
               while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
@@ -107,9 +110,11 @@ TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
 }
 
 TEST(WireFaults, AfterADeathOnAnotherHostTheOthersShrinkAndGoOn) {
+  const Meeting summed;
   run_hosts({},
-            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+              ASSERT_TRUE(summed.wait_for(self.ranks));
               if (self.rank == 3) ::raise(SIGKILL);
               while (check_sum(comm, self.rank, self.ranks, 100'000, false).empty()) {
               }
@@ -178,8 +183,10 @@ TEST(WireFaults, WhoLeavesInOrderIsNotTakenForDead) {
 }
 
 TEST(WireFaults, AnAbortReachesTheOtherHosts) {
-  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  const Meeting summed;
+  run_hosts({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+    ASSERT_TRUE(summed.wait_for(self.ranks));
     if (self.rank != 3) {
       EXPECT_NE(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     }

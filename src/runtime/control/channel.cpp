@@ -53,8 +53,9 @@ Received without_packet(IoState state) {
 }
 
 // Takes the descriptors out of `message`: keeps one if wanted, closes the others.
-bool take_fds(msghdr& message, bool want_fd, UniqueFd& kept) {
-  bool legal = (message.msg_flags & MSG_CTRUNC) == 0;
+IoState take_fds(msghdr& message, bool want_fd, UniqueFd& kept) {
+  const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  bool legal = true;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -70,7 +71,8 @@ bool take_fds(msghdr& message, bool want_fd, UniqueFd& kept) {
       }
     }
   }
-  return legal;
+  if (cut && want_fd && legal && !kept) return IoState::kStarved;
+  return legal && !cut ? IoState::kDone : IoState::kViolation;
 }
 
 Received receive_packet(int socket, std::span<std::byte> buffer, bool want_fd) {
@@ -94,11 +96,11 @@ Received receive_packet(int socket, std::span<std::byte> buffer, bool want_fd) {
       result.state = errno == EAGAIN ? IoState::kAgain : IoState::kClosed;
       return result;
     }
-    const bool legal = take_fds(message, want_fd, result.fd);
+    const IoState fds = take_fds(message, want_fd, result.fd);
     result.packet_bytes = static_cast<std::size_t>(got);
-    result.state = got == 0                                         ? IoState::kClosed
-                   : !legal || (message.msg_flags & MSG_TRUNC) != 0 ? IoState::kViolation
-                                                                    : IoState::kDone;
+    result.state = got == 0                               ? IoState::kClosed
+                   : (message.msg_flags & MSG_TRUNC) != 0 ? IoState::kViolation
+                                                          : fds;
     return result;
   }
   Received closed;

@@ -43,10 +43,11 @@ inline constexpr std::size_t kMaxHandshakeBytes = 128;
 using StreamKey = std::array<std::byte, 32>;
 
 enum class Medium : std::uint8_t { kUnix, kTcp };
-enum class IoState { kDone, kAgain, kClosed, kViolation };
+enum class IoState { kDone, kAgain, kClosed, kViolation, kStarved };
 
 struct Received {
   // kViolation: oversized, not sealed with the key, or descriptors that nobody asked for.
+  // kStarved: a descriptor came, and this process may have no more (unix(7), MSG_CTRUNC).
   IoState state = IoState::kAgain;
   std::size_t packet_bytes = 0;
   UniqueFd fd;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 
@@ -64,6 +65,8 @@ Result<Received> receive_within(Channel& channel, std::span<std::byte> buffer, b
     if (received.state == IoState::kViolation) {
       return make_error(Code::kRemoteError, "the other end sent an illegal packet");
     }
+    if (received.state == IoState::kStarved)
+      return errno_error("no descriptor is left for the one that came; raise 'ulimit -n'", EMFILE);
     if (received.state == IoState::kClosed) return tl::unexpected(hung_up());
     TUTTI_TRY(wait_for(channel.fd(), POLLIN, stop, deadline));
   }
@@ -158,6 +161,11 @@ void Turn::give_back() {
 void Links::set_address(Rank peer, std::string address) {
   const TurnHolder turn(turn_, Deadline{INT64_MAX});
   addresses_.at(static_cast<std::size_t>(peer)) = std::move(address);
+}
+
+bool Links::has_address(Rank peer) {
+  const TurnHolder turn(turn_, Deadline{INT64_MAX});
+  return !addresses_.at(static_cast<std::size_t>(peer)).empty();
 }
 
 void Links::end_when(std::function<bool()> over) {

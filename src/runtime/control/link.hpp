@@ -68,6 +68,7 @@ class Links {
   Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd);
 
   void set_address(Rank peer, std::string address);  // empty: there is no way to it
+  [[nodiscard]] bool has_address(Rank peer);
   // Ends calls and posts once `over` says so; asked by the thread that waits.
   void end_when(std::function<bool()> over);
   // Asks and waits for the answer. Errors: as ControlChannel::call.

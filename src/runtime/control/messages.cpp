@@ -56,6 +56,13 @@ Error decode_error(Reader& reader, std::int32_t ranks) {
   return error;
 }
 
+Error as_remote(Error error, Rank rank) {
+  if (error.code != Code::kSystemError) return error;
+  error.code = Code::kRemoteError;
+  if (error.culprit == kNoRank) error.culprit = rank;
+  return error;
+}
+
 std::vector<std::byte> encode_member(const Member& member) {
   Writer writer;
   writer.number(member.info.rank).number(member.info.pid).number(member.info.uid);

@@ -58,6 +58,9 @@ inline constexpr std::size_t kMaxMessageBytes = 2048;
 [[nodiscard]] std::vector<std::byte> encode_error(const FrameHeader& header, const Error& error);
 // A culprit outside [0, ranks) becomes kNoRank, an unknown code kRemoteError.
 [[nodiscard]] Error decode_error(Reader& reader, std::int32_t ranks);
+// An error of `rank` as the others see it: what its machine refused it is to them a rank that
+// failed.
+[[nodiscard]] Error as_remote(Error error, Rank rank);
 
 // A member of the job: what everybody learns about everybody.
 struct Member {

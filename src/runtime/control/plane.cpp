@@ -20,6 +20,9 @@ constexpr std::int64_t kSearchNs = 1'000'000'000;
 constexpr std::int64_t kExplainNs = 100'000'000;
 constexpr std::int64_t kRootExplainNs = 1'000'000'000;  // its thread serves everybody
 constexpr int kMostSearchSteps = 64;
+// When to ask first whether a rank that sends nothing is still there, and how long.
+constexpr std::int64_t kFirstProbeNs = 500'000'000;
+constexpr std::int64_t kProbeNs = 100'000'000;
 
 bool on_loopback(const Way& way) {
   return std::ranges::all_of(way.addresses, [](const std::string& address) {
@@ -70,7 +73,8 @@ Status Plane::meet(const Way& root_way, const JoinOptions& options) {
   service_->attend_meeting(std::move(root));
   Result<std::vector<std::byte>> records = exchange(encode_member(self_), options.deadline);
   Status met = records ? read_records(*records) : tl::unexpected(std::move(records).error());
-  service_->finish_meeting(met ? std::nullopt : std::optional<Error>(met.error()));
+  service_->finish_meeting(met ? std::nullopt
+                               : std::optional(as_remote(met.error(), options_.rank)));
   return met;
 }
 
@@ -219,20 +223,45 @@ Status Plane::run_round(std::uint64_t number, Exchange& exchange, Deadline deadl
   return {};
 }
 
-// Waits for a message, and asks now and then whether the job is over.
+// Waits for a message, and asks now and then whether the job is over, and whether the sender is
+// still there: one that could not send us anything could not tell us that it gave up either.
 Result<std::vector<std::byte>> Plane::take(Rank from, std::uint32_t round, std::size_t bytes,
                                            Deadline deadline) {
-  if (!over_) return service_->mailbox().take(from, round, bytes, deadline);
-  for (;;) {
-    const Deadline next{std::min(deadline.at_ns, Deadline::in_ns(Stop::kAskNs).at_ns)};
+  std::int64_t pause_ns = kFirstProbeNs;
+  for (Deadline probe = Deadline::in_ns(pause_ns);;) {
+    Deadline next{std::min(deadline.at_ns, probe.at_ns)};
+    if (over_) next.at_ns = std::min(next.at_ns, Deadline::in_ns(Stop::kAskNs).at_ns);
     Result<std::vector<std::byte>> got = service_->mailbox().take(from, round, bytes, next);
-    if (got || got.error().code != Code::kTimeout || deadline.passed()) return got;
-    if (over_()) return make_error(Code::kInvalidUsage, "the communicator ended in an exchange");
+    // A timeout that another rank has told us of comes before `next`.
+    if (got || got.error().code != Code::kTimeout || !next.passed() || deadline.passed())
+      return got;
+    if (over_ && over_())
+      return make_error(Code::kInvalidUsage, "the communicator ended in an exchange");
+    if (!probe.passed()) continue;
+    if (const std::optional<Error> gone = find_gone(from)) {
+      // Its last message may have been on its way.
+      got = service_->mailbox().take(from, round, bytes, Deadline::in_ns(kSpreadNs));
+      return got || got.error().code != Code::kTimeout ? std::move(got) : tl::unexpected(*gone);
+    }
+    probe = Deadline::in_ns(pause_ns *= 2);
   }
 }
 
+// An error if nobody listens any more where `peer` did.
+std::optional<Error> Plane::find_gone(Rank peer) {
+  if (!met_ || !links_->has_address(peer)) return std::nullopt;
+  const Result<Reply> reply =
+      links_->call(peer, kExchangeStateRequest, {}, Deadline::in_ns(kProbeNs));
+  if (reply || reply.error().code != Code::kRemoteError) return std::nullopt;
+  return Error{
+      Code::kRemoteError,
+      fmt::format("{} left during an exchange", describe(peers_[static_cast<std::size_t>(peer)])),
+      peer};
+}
+
 // Those we would still send to must not wait for us; they tell those after them.
-void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& error) {
+void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own) {
+  const Error error = as_remote(own, options_.rank);
   const Deadline deadline = Deadline::in_ns(kSpreadNs);
   const std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
   for (std::uint32_t round = first_round; round < targets.size(); ++round) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,7 +81,8 @@ class Plane final : public ControlPlane {
   [[nodiscard]] Status run_round(std::uint64_t number, Exchange& exchange, Deadline deadline);
   [[nodiscard]] Result<std::vector<std::byte>> take(Rank from, std::uint32_t round,
                                                     std::size_t bytes, Deadline deadline);
-  void spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& error);
+  [[nodiscard]] std::optional<Error> find_gone(Rank peer);
+  void spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own);
   [[nodiscard]] Error find_absent(Error error, std::uint64_t number);
   [[nodiscard]] Error explain(Error error);
   // Adds who `peer` is, if it is to blame.

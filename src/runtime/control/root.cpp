@@ -205,8 +205,10 @@ void Root::fail(Error error) {
 void Root::refuse(ConnectionKey key) {
   Connection& connection = connections_.at(key);
   if (connection.claim.rank < ranks_) told_.insert(connection.claim.rank);
-  static_cast<void>(
-      connection.channel.send(encode_error({.type = FrameType::kRefused}, *failure_)));
+  // What its machine refused a rank it hears as it is; the root lives in rank 0's process, mostly.
+  const Rank whose = failure_->culprit == kNoRank ? 0 : failure_->culprit;
+  const Error told = connection.claim.rank == whose ? *failure_ : as_remote(*failure_, whose);
+  static_cast<void>(connection.channel.send(encode_error({.type = FrameType::kRefused}, told)));
   hang_up(key);
 }
 

@@ -48,10 +48,9 @@ Status Backoff::pause(const Stop& stop, Deadline deadline) {
   pause_ns_ = std::min(2 * pause_ns_, longest_ns_);
   const Status waited = wait_for(-1, 0, stop, end);
   if (!waited && waited.error().code != Code::kTimeout) return waited;
-  if (deadline.passed() || --attempts_left_ == 0) {
-    return make_error(Code::kTimeout, "the other end keeps hanging up");
-  }
-  return {};
+  if (deadline.passed()) return make_error(Code::kTimeout, "the other end keeps hanging up");
+  if (--attempts_left_ > 0) return {};
+  return make_error(Code::kRemoteError, "the other end keeps hanging up");
 }
 
 }  // namespace tutti::control

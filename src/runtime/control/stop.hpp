@@ -46,7 +46,7 @@ class Backoff {
   static constexpr std::int64_t kLongestNs = 50'000'000;
   explicit Backoff(int most_attempts = INT_MAX, std::int64_t longest_ns = kLongestNs)
       : attempts_left_(most_attempts), longest_ns_(longest_ns) {}
-  // Errors: those of wait_for; kTimeout: no time or no attempt is left.
+  // Errors: those of wait_for; kTimeout: no time is left; kRemoteError: no attempt.
   [[nodiscard]] Status pause(const Stop& stop, Deadline deadline);
 
  private:

@@ -1,22 +1,19 @@
 // Ranks as forked processes: exchanges, descriptors, the board, and the death of a rank.
-#include <sched.h>
-#include <sys/mman.h>
-
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <new>
 
 #include "runtime/control/board.hpp"
 #include "runtime/control/link.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/control/unique_id.hpp"
 #include "tests/runtime/control/job.hpp"
+#include "tests/runtime/meeting.hpp"
 
 namespace tutti {
 namespace {
 
 using namespace tutti::testing;
+using test::Meeting;
 
 class Processes : public ::testing::TestWithParam<int> {};
 
@@ -83,25 +80,6 @@ class Deaths {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
-};
-
-// Where processes wait for each other without the control plane. Made before the fork.
-class Meeting {
- public:
-  Meeting()
-      : arrived_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0)) {}
-  ~Meeting() { ::munmap(arrived_, sizeof(std::atomic<int>)); }
-  // False if they have not all come in time.
-  bool wait_for(int processes) {
-    ++*arrived_;
-    const Deadline deadline = patience();
-    while (*arrived_ < processes && !deadline.passed()) ::sched_yield();
-    return *arrived_ >= processes;
-  }
-
- private:
-  std::atomic<int>* arrived_;
 };
 
 TEST_P(Processes, EverySurvivorNoticesTheRankThatIsKilled) {
