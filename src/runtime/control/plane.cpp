@@ -261,7 +261,9 @@ std::optional<Error> Plane::find_gone(Rank peer) {
 
 // Those we would still send to must not wait for us; they tell those after them.
 void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own) {
-  const Error error = as_remote(own, options_.rank);
+  Error error = as_remote(own, options_.rank);
+  if (met_ && error.code != own.code)
+    error.message = fmt::format("{} failed: {}", describe(self_.info), own.message);
   const Deadline deadline = Deadline::in_ns(kSpreadNs);
   const std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
   for (std::uint32_t round = first_round; round < targets.size(); ++round) {
