@@ -40,4 +40,18 @@ Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits) {
   return refuse("shared memory has no such protocol");
 }
 
+Status check_send(const ConnectionSpec& spec, const SpecLimits& limits, Rank self) {
+  TUTTI_TRY(check_spec(spec, limits));
+  if (spec.source == self) return {};
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("rank {} cannot send as rank {}", self, spec.source));
+}
+
+Status check_recv(const ConnectionSpec& spec, const SpecLimits& limits, Rank self) {
+  TUTTI_TRY(check_spec(spec, limits));
+  if (spec.destination == self) return {};
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("rank {} cannot receive as rank {}", self, spec.destination));
+}
+
 }  // namespace tutti

@@ -17,5 +17,8 @@ struct SpecLimits {
 
 // kInvalidArgument, saying what, where a spec lies outside. It may come from anywhere.
 [[nodiscard]] Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits);
+// And is it one that `self` may open? What open_send and open_recv begin with.
+[[nodiscard]] Status check_send(const ConnectionSpec& spec, const SpecLimits& limits, Rank self);
+[[nodiscard]] Status check_recv(const ConnectionSpec& spec, const SpecLimits& limits, Rank self);
 
 }  // namespace tutti

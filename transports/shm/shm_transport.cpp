@@ -182,11 +182,7 @@ Status ShmTransport::connect(Rank peer, Deadline deadline) {
 }
 
 Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_spec(spec, limits()));
-  if (spec.source != rank_) {
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("rank {} cannot send as rank {}", rank_, spec.source));
-  }
+  TUTTI_TRY(check_send(spec, limits(), rank_));
   Peer& peer = peer_of(spec.destination);
   if (!peer.segment) {
     return make_error(Code::kInvalidUsage, fmt::format("rank {} sends to rank {} without connect",
@@ -196,11 +192,7 @@ Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
 }
 
 Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_spec(spec, limits()));
-  if (spec.destination != rank_) {
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("rank {} cannot receive as rank {}", rank_, spec.destination));
-  }
+  TUTTI_TRY(check_recv(spec, limits(), rank_));
   if (!own_) return make_error(Code::kInvalidUsage, "shm: open_recv before listen or after close");
   return place(spec, own_->base(), layout_, state_of(peer_of(spec.source).recv, spec.index));
 }
