@@ -72,6 +72,9 @@ class ControlChannel {
   [[nodiscard]] virtual Result<Reply> call(Rank peer, RequestKind kind,
                                            std::span<const std::byte> payload,
                                            Deadline deadline) = 0;
+  // Waits until a socket of the caller's can be written or has failed, as call() waits: what ends
+  // calls, an abort above all, ends it. Errors: kTimeout, kInvalidUsage (ended). User thread.
+  [[nodiscard]] virtual Status await_writable(int socket, Deadline deadline) = 0;
 };
 
 }  // namespace tutti

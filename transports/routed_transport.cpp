@@ -58,8 +58,9 @@ class RoutedTransport final : public Transport {
     const Rank near = near_->unflushed();
     return near != kNoRank ? near : far_->unflushed();
   }
-  [[nodiscard]] bool acknowledged() const override {
-    return near_->acknowledged() && far_->acknowledged();
+  [[nodiscard]] Owed owed() const override {
+    const Owed near = near_->owed();
+    return near.bytes > 0 ? near : far_->owed();
   }
   [[nodiscard]] bool connected(Rank peer) const override { return of(peer).connected(peer); }
   [[nodiscard]] bool has_left(Rank peer) const override { return of(peer).has_left(peer); }

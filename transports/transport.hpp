@@ -67,8 +67,13 @@ class Transport {
   // A peer to which something that was committed, consumed or published still needs progress() of
   // this rank; kNoRank: all is on its way. After progress(). User thread, never blocks.
   [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
-  // And has it all reached the peers' hosts, so that close() loses none of it? The same.
-  [[nodiscard]] virtual bool acknowledged() const { return true; }
+  // A peer whose host has not taken all of it yet, so that close() could lose the rest; 0 bytes:
+  // none. The same.
+  struct Owed {
+    Rank peer = kNoRank;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] virtual Owed owed() const { return {}; }
   // Is there a connection with `peer`, in either direction, that holds as far as is known? The
   // same.
   [[nodiscard]] virtual bool connected(Rank /*peer*/) const { return true; }

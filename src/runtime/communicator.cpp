@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/host.hpp"
+#include "base/process_fd.hpp"
 #include "kernels/reduce_copy.hpp"
-#include "runtime/control/control_fd.hpp"
 #include "runtime/faults.hpp"
 
 namespace tutti {
@@ -101,7 +101,7 @@ class Gathered {
 Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOptions& options)
     : rank_(rank),
       ranks_(ranks),
-      generation_(control::fork_generation()),
+      generation_(fork_generation()),
       config_(options.config),
       device_(options.device),
       blocks_(options.blocks),
@@ -484,7 +484,7 @@ std::optional<Error> Communicator::error() const {
   return poison_error(*poison, peers_);
 }
 
-bool Communicator::of_this_process() const { return generation_ == control::fork_generation(); }
+bool Communicator::of_this_process() const { return generation_ == fork_generation(); }
 
 void Communicator::abort() {
   if (!of_this_process()) return;

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/control/control_fd.hpp"
+#include "base/process_fd.hpp"
 #include "runtime/waiter.hpp"
 
 namespace tutti {
@@ -37,7 +37,7 @@ const char* name_of(PeerAccess access) {
 
 LentMemory::LentMemory(const JobKey& job, Rank rank, CallRecord* shared)
     : shared_(shared), local_(std::make_shared<CallRecord>()) {
-  const std::lock_guard lock(control::process_registry_mutex());
+  const std::lock_guard lock(process_registry_mutex());
   std::erase_if(records(), [](const auto& entry) { return entry.second.expired(); });
   records()[{job, rank}] = local_;
 }
@@ -114,7 +114,7 @@ int PeerMemory::read(std::uint64_t address, void* into, std::uint64_t bytes) con
 }
 
 std::shared_ptr<CallRecord> find_call_record(const JobKey& job, Rank rank) {
-  const std::lock_guard lock(control::process_registry_mutex());
+  const std::lock_guard lock(process_registry_mutex());
   const auto found = records().find({job, rank});
   return found == records().end() ? nullptr : found->second.lock();
 }

@@ -102,7 +102,7 @@ void Communicator::drain() {
   if (!transport_ || !board_ || board_->poisoned()) return;
   Waiter waiter({.spins = 100});
   const Deadline deadline = Deadline::in_ns(std::min(config_.op_timeout_ns, kMostDrainNs));
-  while (!transport_->acknowledged() && !deadline.passed() && !board_->poisoned()) {
+  while (transport_->owed().bytes > 0 && !deadline.passed() && !board_->poisoned()) {
     if (!transport_->progress()) return;
     static_cast<void>(waiter.wait());
   }

@@ -19,7 +19,7 @@ CONTROL = "src/runtime/control/"
 LAUNCH = "src/runtime/launch/"
 INFO = "tools/tutti-info/"
 AIMS = {
-    "unique_id": [CONTROL + "unique_id.cpp", CONTROL + "tcp_address.cpp"],
+    "unique_id": [CONTROL + "unique_id.cpp", "src/base/tcp_address.cpp"],
     "handshake": [CONTROL + "handshake.cpp"],
     "messages": [CONTROL + "messages.cpp", CONTROL + "mailbox.cpp", CONTROL + "codec.hpp"],
     "frames": [CONTROL + "channel.cpp"],

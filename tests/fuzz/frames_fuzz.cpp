@@ -19,7 +19,7 @@ struct Ends {
 
 Ends connect_ends(bool is_protected) {
   std::array<int, 2> ends{-1, -1};
-  ControlFd mine = ControlFd::from([&] {
+  ProcessFd mine = ProcessFd::from([&] {
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
             "a socket pair");
     return ends[0];

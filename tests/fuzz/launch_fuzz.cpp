@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/control/tcp_address.hpp"
+#include "base/tcp_address.hpp"
 #include "runtime/control/unique_id.hpp"
 #include "runtime/launch/address.hpp"
 #include "runtime/launch/launch.hpp"
@@ -31,7 +31,7 @@ void read_root(const std::string& text) {
   if (!id) return require_one_line(id.error());
   const auto content = control::decode_id(*id);
   require(content.has_value(), "an id made of an address is one");
-  const auto place = control::split_tcp(content->tcp);
+  const auto place = split_tcp(content->tcp);
   require(place && place->port == root->port, "and leads there");
 }
 

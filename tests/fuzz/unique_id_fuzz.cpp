@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/control/tcp_address.hpp"
+#include "base/tcp_address.hpp"
 #include "runtime/control/unique_id.hpp"
 #include "tests/fuzz/target.hpp"
 
@@ -30,7 +30,7 @@ void run_one(std::span<const std::byte> input) {
   if (!content) return;
   require(!content->local.empty() || !content->tcp.empty(), "an id has a way");
   require(content->local.size() <= 5 + 255, "a name has a bound");
-  require(content->tcp.empty() || control::split_tcp(content->tcp), "an address is one");
+  require(content->tcp.empty() || split_tcp(content->tcp), "an address is one");
   const auto again = control::encode_id(*content);
   if (!again) return;  // a name longer than ours
   const auto twice = control::decode_id(*again);

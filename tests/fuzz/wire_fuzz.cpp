@@ -31,7 +31,7 @@ void read_frames(std::span<const std::byte> stream) {
   require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
           "a socket pair");
   UniqueFd other(ends[1]);
-  peer.stream(tcp::Peer::kAccepted).emplace(UniqueFd(ends[0]), 0);
+  peer.stream(tcp::Peer::kAccepted).emplace(ProcessFd::from([&] { return ends[0]; }), 0);
   const auto sent = ::send(other.get(), stream.data(), stream.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   require(sent == static_cast<ssize_t>(stream.size()), "the stream fits into a socket");
   other.reset();

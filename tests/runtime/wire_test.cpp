@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
@@ -107,6 +112,44 @@ TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
               comm = nullptr;
             },
             {3});
+}
+
+// A child that lives on, without the pipes by which the test knows its parent's end.
+pid_t fork_survivor() {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(120);  // should the test not come to end it
+  struct stat what {};
+  for (int fd = 0; fd < 1024; ++fd)
+    if (::fstat(fd, &what) == 0 && S_ISFIFO(what.st_mode)) ::close(fd);
+  for (;;) ::pause();
+}
+
+// Whoever keeps a copy of a dead rank's socket would keep its peers waiting for the timeout.
+TEST(WireFaults, AKilledRankIsNamedAtOnceThoughAChildOfItLivesOn) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  auto* const survivor = static_cast<pid_t*>(
+      ::mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(survivor, MAP_FAILED);
+  *survivor = 0;
+  const Meeting summed;
+  run_hosts({.ranks = 2, .ranks_per_host = 1},  // nobody of its host tells of its death
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+              if (self.rank == 1) *survivor = fork_survivor();
+              ASSERT_TRUE(summed.wait_for(self.ranks));
+              if (self.rank == 1) ::raise(SIGKILL);
+              std::string told;
+              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+              EXPECT_THAT(told, AllOf(HasSubstr("rank 1 (pid "), HasSubstr("died")));
+              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+              comm = nullptr;
+            },
+            {1});
+  ASSERT_GT(*survivor, 0);
+  EXPECT_EQ(::waitpid(*survivor, nullptr, WNOHANG), 0) << "the child did not live on";
+  ::kill(*survivor, SIGKILL);
+  EXPECT_EQ(::waitpid(*survivor, nullptr, 0), *survivor);
 }
 
 TEST(WireFaults, AfterADeathOnAnotherHostTheOthersShrinkAndGoOn) {

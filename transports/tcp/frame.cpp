@@ -1,5 +1,7 @@
 #include "transports/tcp/frame.hpp"
 
+#include <fmt/format.h>
+
 namespace tutti::tcp {
 
 bool is_legal(const Frame& frame, const InboxLayout& layout) {
@@ -18,6 +20,12 @@ bool is_legal(const Frame& frame, const InboxLayout& layout) {
       return frame.bytes == 0 && frame.offset == 0;
   }
   return false;
+}
+
+std::string describe_version(std::uint32_t theirs) {
+  return fmt::format(
+      "speaks version {} of the wire, this library {}: use the same library in all processes",
+      theirs, kVersion);
 }
 
 bool equal(const Token& a, const Token& b) {

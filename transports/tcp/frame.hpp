@@ -15,13 +15,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "transports/inbox.hpp"
 
 namespace tutti::tcp {
 
 inline constexpr std::uint64_t kMagic = 0x3150'4354'4954'5554;  // "TUTITCP1" in memory
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 
 using Token = std::array<std::byte, 16>;
 
@@ -35,9 +36,19 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 40);
 
+// Every version's hello and reply begin with magic and version, so that each side can name both.
+// To a hello of another version the reply holds no token, and the connection ends.
 struct HelloReply {
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t zero = 0;
   Token token{};
 };
+static_assert(sizeof(HelloReply) == 32);
+inline constexpr std::size_t kVersionBytes = 12;  // magic and version
+
+// "speaks version 3 of the wire, this library 2: use the same library in all processes".
+[[nodiscard]] std::string describe_version(std::uint32_t theirs);
 
 enum class FrameKind : std::uint8_t {
   kSlot = 1,    // a slot of the arena; `number`: messages visible with it

@@ -86,15 +86,19 @@ bool Peer::flushed() {
   return way == nullptr || !way->pending();
 }
 
-bool Peer::acknowledged() {
+std::uint64_t Peer::unacknowledged_bytes() {
   const Stream* const way = this->way();
-  return way == nullptr || (!way->pending() && way->acknowledged());
+  return way == nullptr ? 0 : way->unacknowledged_bytes();
 }
 
-bool Peer::opening(std::span<const std::byte> bytes) {
-  Token token;
-  std::memcpy(token.data(), bytes.data(), sizeof token);
-  return equal(token, reply_);
+std::string Peer::opening(std::span<const std::byte> bytes) {
+  HelloReply reply;
+  std::memcpy(&reply, bytes.data(), sizeof reply);
+  if (reply.magic == kMagic && reply.version != kVersion)
+    return "it " + describe_version(reply.version);
+  if (reply.magic != kMagic || reply.zero != 0 || !equal(reply.token, reply_))
+    return "it is not the rank that was asked for";
+  return {};
 }
 
 std::byte* Peer::landing(const Frame& frame) {

@@ -51,15 +51,15 @@ class Peer final : public Sink {
   void pump();
   // The last that is sent.
   void say_goodbye();
-  // Has the kernel everything that was pumped? And the peer's kernel?
+  // Has the kernel everything that was pumped? And what of it has the peer's kernel not?
   [[nodiscard]] bool flushed();
-  [[nodiscard]] bool acknowledged();
+  [[nodiscard]] std::uint64_t unacknowledged_bytes();
 
   // What the peer has told.
   [[nodiscard]] std::uint64_t done() const { return done_; }
   [[nodiscard]] bool has_left() const { return has_left_; }
 
-  [[nodiscard]] bool opening(std::span<const std::byte> bytes) override;
+  [[nodiscard]] std::string opening(std::span<const std::byte> bytes) override;
   [[nodiscard]] std::byte* landing(const Frame& frame) override;
   [[nodiscard]] bool landed(const Frame& frame) override;
   [[nodiscard]] bool take(const Frame& frame, const std::byte* bytes) override;

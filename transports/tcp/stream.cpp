@@ -82,10 +82,15 @@ void Stream::sent(std::size_t bytes) {
   head_ = 0;
 }
 
-bool Stream::acknowledged() const {
-  if (down()) return true;
-  int unacknowledged = 0;
-  return ::ioctl(fd(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+std::uint64_t Stream::unacknowledged_bytes() const {
+  if (down()) return 0;
+  std::uint64_t bytes = opening_.size();
+  for (std::size_t i = head_; i < queue_.size(); ++i)
+    bytes += sizeof(Frame) + queue_[i].frame.bytes;
+  bytes -= head_sent_bytes_;
+  int in_kernel = 0;
+  if (::ioctl(fd(), SIOCOUTQ, &in_kernel) == 0) bytes += static_cast<std::uint64_t>(in_kernel);
+  return bytes;
 }
 
 std::size_t Stream::read() {
@@ -139,7 +144,8 @@ bool Stream::parse_one(Sink& sink, std::size_t& at) {
   const std::size_t have = have_bytes_ - at;
   if (opening_bytes_ > 0) {
     if (have < opening_bytes_) return false;
-    if (!sink.opening({here, opening_bytes_})) fail_dishonest();
+    if (std::string cause = sink.opening({here, opening_bytes_}); !cause.empty())
+      fail(std::move(cause));
     at += std::exchange(opening_bytes_, 0);
     return true;
   }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/fd.hpp"
+#include "base/process_fd.hpp"
 #include "transports/tcp/frame.hpp"
 
 namespace tutti::tcp {
@@ -24,8 +24,8 @@ namespace tutti::tcp {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // The bytes that stand before the first frame, all of them.
-  [[nodiscard]] virtual bool opening(std::span<const std::byte> bytes) = 0;
+  // The bytes that stand before the first frame, all of them. Empty, or why the stream ends.
+  [[nodiscard]] virtual std::string opening(std::span<const std::byte> bytes) = 0;
   // Of kSlot: where the frame's bytes go; then landed(), once they are all there.
   [[nodiscard]] virtual std::byte* landing(const Frame& frame) = 0;
   [[nodiscard]] virtual bool landed(const Frame& frame) = 0;
@@ -37,7 +37,7 @@ class Stream {
  public:
   // `opening_bytes`: how many stand before the other end's first frame; at most kMostOpeningBytes.
   static constexpr std::size_t kMostOpeningBytes = 64;
-  Stream(UniqueFd socket, std::size_t opening_bytes)
+  Stream(ProcessFd socket, std::size_t opening_bytes)
       : socket_(std::move(socket)), opening_bytes_(opening_bytes) {}
 
   [[nodiscard]] int fd() const { return socket_.get(); }
@@ -48,8 +48,8 @@ class Stream {
   // Hands to the kernel what it takes.
   void flush();
   [[nodiscard]] bool pending() const { return !opening_.empty() || head_ < queue_.size(); }
-  // Bytes that the kernel has and the peer's kernel has not acknowledged.
-  [[nodiscard]] bool acknowledged() const;
+  // Bytes that were queued and the peer's kernel has not acknowledged; 0 of one that is down.
+  [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
   // What has come, up to a bound. True: there may be more.
   bool receive(Sink& sink);
 
@@ -73,7 +73,7 @@ class Stream {
   [[nodiscard]] bool parse_one(Sink& sink, std::size_t& at);
   void fail_dishonest();
 
-  UniqueFd socket_;
+  ProcessFd socket_;
   std::string cause_;          // empty: up
   bool sending_over_ = false;  // the peer takes nothing more; what it has sent is read all the same
   std::vector<std::byte> opening_;

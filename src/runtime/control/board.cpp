@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/process_fd.hpp"
 #include "base/shared_file.hpp"
 #include "runtime/control/board_memory.hpp"
 #include "runtime/control/board_words.hpp"
 #include "runtime/control/codec.hpp"
-#include "runtime/control/control_fd.hpp"
 #include "runtime/control/far_rows.hpp"
 #include "runtime/control/flight_file.hpp"
 #include "runtime/control/process_stat.hpp"

@@ -36,7 +36,7 @@ std::shared_ptr<BoardMemory> BoardMemory::alone() {
   const std::size_t bytes = board_bytes(1);
   auto* base = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kCacheLineBytes}));
   std::memset(base, 0, bytes);
-  return std::shared_ptr<BoardMemory>(new BoardMemory(base, bytes, false, ControlFd()));
+  return std::shared_ptr<BoardMemory>(new BoardMemory(base, bytes, false, ProcessFd()));
 }
 
 Result<std::shared_ptr<BoardMemory>> BoardMemory::map(int fd, std::size_t ranks) {
@@ -49,7 +49,7 @@ Result<std::shared_ptr<BoardMemory>> BoardMemory::map(int fd, std::size_t ranks)
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return errno_error("cannot map the board", errno);
   // Without one the job runs as well, it is only harder to watch.
-  ControlFd kept = ControlFd::from([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); });
+  ProcessFd kept = ProcessFd::from([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); });
   return std::shared_ptr<BoardMemory>(
       new BoardMemory(static_cast<std::byte*>(base), bytes, true, std::move(kept)));
 }

@@ -14,10 +14,10 @@
 #include <memory>
 #include <utility>
 
+#include "base/process_fd.hpp"
 #include "base/result.hpp"
 #include "runtime/call_record.hpp"
 #include "runtime/control/board.hpp"
-#include "runtime/control/control_fd.hpp"
 #include "runtime/control/flight_file.hpp"
 
 namespace tutti::control {
@@ -130,13 +130,13 @@ class BoardMemory {
   [[nodiscard]] int fd() const { return fd_.of_this_process() ? fd_.get() : -1; }
 
  private:
-  BoardMemory(std::byte* base, std::size_t bytes, bool mapped, ControlFd fd)
+  BoardMemory(std::byte* base, std::size_t bytes, bool mapped, ProcessFd fd)
       : base_(base), bytes_(bytes), mapped_(mapped), fd_(std::move(fd)) {}
 
   std::byte* base_;
   std::size_t bytes_;
   bool mapped_;
-  ControlFd fd_;
+  ProcessFd fd_;
 };
 
 }  // namespace tutti::control

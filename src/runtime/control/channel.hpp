@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/fd.hpp"
-#include "runtime/control/control_fd.hpp"
+#include "base/process_fd.hpp"
 
 namespace tutti::control {
 
@@ -57,7 +57,7 @@ class Channel {
  public:
   Channel() = default;
   // `socket` is connected and non-blocking.
-  Channel(ControlFd socket, Medium medium) : socket_(std::move(socket)), medium_(medium) {}
+  Channel(ProcessFd socket, Medium medium) : socket_(std::move(socket)), medium_(medium) {}
 
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(socket_); }
@@ -90,7 +90,7 @@ class Channel {
   [[nodiscard]] IoState read_into(std::span<std::byte> field, std::size_t& have_bytes);
   [[nodiscard]] bool open_frame(std::span<std::byte> buffer, std::size_t& packet_bytes);
 
-  ControlFd socket_;
+  ProcessFd socket_;
   Medium medium_ = Medium::kUnix;
   bool violated_ = false;
   std::optional<Direction> sending_;

@@ -24,13 +24,13 @@ int wait_ms(std::int64_t until_ns) {
 
 }  // namespace
 
-EventLoop::EventLoop(ControlFd epoll, ControlFd wake)
+EventLoop::EventLoop(ProcessFd epoll, ProcessFd wake)
     : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
-  ControlFd epoll = ControlFd::from([] { return ::epoll_create1(EPOLL_CLOEXEC); });
+  ProcessFd epoll = ProcessFd::from([] { return ::epoll_create1(EPOLL_CLOEXEC); });
   if (!epoll) return errno_error("cannot create an epoll instance", errno);
-  ControlFd wake = ControlFd::from([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  ProcessFd wake = ProcessFd::from([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake) return errno_error("cannot create an eventfd", errno);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeToken}};
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {

@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/process_fd.hpp"
 #include "base/result.hpp"
-#include "runtime/control/control_fd.hpp"
 
 namespace tutti::control {
 
@@ -39,11 +39,11 @@ class EventLoop {
     std::shared_ptr<Callback> callback;
   };
 
-  EventLoop(ControlFd epoll, ControlFd wake);
+  EventLoop(ProcessFd epoll, ProcessFd wake);
   void run_posted();
 
-  ControlFd epoll_;
-  ControlFd wake_;
+  ProcessFd epoll_;
+  ProcessFd wake_;
   Token next_token_ = 1;
   std::unordered_map<Token, Watch> watches_;
   std::mutex mutex_;

@@ -9,26 +9,17 @@
 #include <cstring>
 #include <memory>
 
+#include "base/tcp_socket.hpp"
 #include "base/text.hpp"
 
 namespace tutti::control {
 namespace {
 
 std::optional<TcpAddress> usable_address(const sockaddr* name) {
-  TcpAddress address;
-  if (name == nullptr) return std::nullopt;
-  if (name->sa_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, name, sizeof(v4));
-    std::memcpy(address.ip.data(), &v4.sin_addr, 4);
-    return address;
-  }
-  if (name->sa_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, name, sizeof(v6));
-  if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) return std::nullopt;
-  address.v6 = true;
-  std::memcpy(address.ip.data(), &v6.sin6_addr, 16);
+  const std::optional<TcpAddress> address = name ? tcp::address_of(name) : std::nullopt;
+  if (address && address->v6 &&
+      IN6_IS_ADDR_LINKLOCAL(reinterpret_cast<const in6_addr*>(address->ip.data())))
+    return std::nullopt;
   return address;
 }
 

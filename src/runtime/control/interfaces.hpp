@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "runtime/control/tcp_address.hpp"
+#include "base/tcp_address.hpp"
 
 namespace tutti::control {
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
+#include "base/tcp_socket.hpp"
 
 namespace tutti::control {
 
@@ -46,7 +47,7 @@ void Lobby::accept_all() {
     }
     if (errno == EACCES) {
       count_stranger(LogLevel::kWarn, "of another user");
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    } else if (tcp::is_shortage(errno)) {
       return starve(errno);
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return;  // EAGAIN: nobody is waiting

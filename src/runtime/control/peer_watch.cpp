@@ -55,7 +55,7 @@ void PeerWatch::start(const std::vector<WatchTarget>& targets, std::function<voi
     Watched& watched = watched_[i];
     watched.target = targets[i];
     if (mode_ == WatchMode::kPidfd) {
-      watched.pidfd = ControlFd::from(
+      watched.pidfd = ProcessFd::from(
           [&] { return static_cast<int>(::syscall(SYS_pidfd_open, watched.target.pid, 0)); });
     }
     if (watched.pidfd) {

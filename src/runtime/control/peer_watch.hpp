@@ -49,7 +49,7 @@ class PeerWatch {
  private:
   struct Watched {
     WatchTarget target;
-    ControlFd pidfd;  // empty: polled
+    ProcessFd pidfd;  // empty: polled
     EventLoop::Token token = 0;
     bool ended = false;
   };

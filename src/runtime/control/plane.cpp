@@ -1,6 +1,7 @@
 #include "runtime/control/plane.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -168,6 +169,10 @@ Result<Reply> Plane::call(Rank peer, RequestKind kind, std::span<const std::byte
   return links_->call(peer, kind, payload, deadline).map_error([&](const Error& error) {
     return introduce_culprit(error, peer);
   });
+}
+
+Status Plane::await_writable(int socket, Deadline deadline) {
+  return wait_for(socket, POLLOUT, {stop_->fd(), over_ ? &over_ : nullptr}, deadline);
 }
 
 Error Plane::introduce_culprit(Error error, Rank peer) const {

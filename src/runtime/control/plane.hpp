@@ -48,6 +48,7 @@ class Plane final : public ControlPlane {
   void serve(RequestKind kind, Handler handler) override;
   [[nodiscard]] Result<Reply> call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
                                    Deadline deadline) override;
+  [[nodiscard]] Status await_writable(int socket, Deadline deadline) override;
   using ControlPlane::allgather;
   [[nodiscard]] Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine,
                                                          Deadline deadline,

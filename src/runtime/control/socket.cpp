@@ -50,14 +50,14 @@ bool same_user(int socket) {
   return peer.uid == ::geteuid();
 }
 
-ControlFd open_socket(int flags) {
-  return ControlFd::from(
+ProcessFd open_socket(int flags) {
+  return ProcessFd::from(
       [&] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0); });
 }
 
 // Binds `text` and listens. errno tells why not.
-ControlFd bind_and_listen(const std::string& text) {
-  ControlFd fd = open_socket(SOCK_NONBLOCK);
+ProcessFd bind_and_listen(const std::string& text) {
+  ProcessFd fd = open_socket(SOCK_NONBLOCK);
   if (!fd) return fd;
   const std::optional<UnixAddress> address = parse_unix(text);
   if (!address) {
@@ -78,7 +78,7 @@ Result<Listener> listen_abstract() {
   std::array<char, sodium_base64_ENCODED_LEN(random.size(), kVariant)> text{};
   ::sodium_bin2base64(text.data(), text.size(), random.data(), random.size(), kVariant);
   const std::string name = std::string("@tutti-") + text.data();
-  ControlFd fd = bind_and_listen(name);
+  ProcessFd fd = bind_and_listen(name);
   if (!fd) return errno_error("cannot listen on an abstract Unix socket", errno);
   return Listener(std::move(fd), Medium::kUnix, std::string(kScheme) + name);
 }
@@ -97,7 +97,7 @@ Result<Listener> listen_path() {
       continue;
     }
     const std::string path = directory + "/s";
-    ControlFd fd = bind_and_listen(path);
+    ProcessFd fd = bind_and_listen(path);
     if (fd) return Listener(std::move(fd), Medium::kUnix, std::string(kScheme) + path, directory);
     error_number = errno;
     ::unlink(path.c_str());
@@ -121,7 +121,7 @@ int connect_within(int socket, const UnixAddress& address, Deadline deadline) {
 
 }  // namespace
 
-Listener::Listener(ControlFd fd, Medium medium, std::string address, std::string directory)
+Listener::Listener(ProcessFd fd, Medium medium, std::string address, std::string directory)
     : fd_(std::move(fd)),
       medium_(medium),
       address_(std::move(address)),
@@ -147,7 +147,7 @@ Result<Channel> connect_unix(std::string_view address, Deadline deadline) {
   if (!parsed) {
     return make_error(Code::kInvalidArgument, fmt::format("malformed address '{}'", address));
   }
-  ControlFd fd = open_socket(0);
+  ProcessFd fd = open_socket(0);
   if (!fd) return errno_error("cannot open a Unix socket", errno);
   const int error_number = connect_within(fd.get(), *parsed, deadline);
   if (error_number == ECONNREFUSED || error_number == ENOENT) {
@@ -190,7 +190,7 @@ Result<Channel> connect_to(std::string_view address, const Stop& stop, Deadline 
 
 Channel accept_from(const Listener& listener) {
   if (listener.medium() == Medium::kTcp) return accept_tcp(listener.fd());
-  ControlFd fd = ControlFd::from(
+  ProcessFd fd = ProcessFd::from(
       [&] { return ::accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
   if (fd && !same_user(fd.get())) {
     fd.reset();

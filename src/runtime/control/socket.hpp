@@ -15,9 +15,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/tcp_address.hpp"
 #include "runtime/control/channel.hpp"
 #include "runtime/control/stop.hpp"
-#include "runtime/control/tcp_address.hpp"
 
 namespace tutti::control {
 
@@ -31,7 +31,7 @@ enum class ListenKind { kAny, kAbstract, kPath };
 class Listener {
  public:
   Listener() = default;
-  Listener(ControlFd fd, Medium medium, std::string address, std::string directory = "");
+  Listener(ProcessFd fd, Medium medium, std::string address, std::string directory = "");
   Listener(Listener&&) = default;
   Listener& operator=(Listener&&) = delete;
   ~Listener();  // removes the fallback's directory, in the process that made it only
@@ -41,7 +41,7 @@ class Listener {
   [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
-  ControlFd fd_;
+  ProcessFd fd_;
   Medium medium_ = Medium::kUnix;
   std::string address_;
   std::string directory_;  // empty: none

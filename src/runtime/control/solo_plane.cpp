@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "base/host.hpp"
+#include "runtime/control/stop.hpp"
 
 namespace tutti::control {
 namespace {
@@ -39,6 +41,9 @@ class SoloPlane final : public ControlPlane {
     Reply reply{.payload = std::move(answer.payload), .fd = {}};
     if (answer.lent_fd >= 0) reply.fd.reset(::fcntl(answer.lent_fd, F_DUPFD_CLOEXEC, 0));
     return reply;
+  }
+  [[nodiscard]] Status await_writable(int socket, Deadline deadline) override {
+    return wait_for(socket, POLLOUT, -1, deadline);
   }
   [[nodiscard]] Result<std::vector<std::byte>> allgather(std::span<const std::byte> mine, Deadline,
                                                          std::span<std::byte>) override {

@@ -12,7 +12,7 @@
 namespace tutti::control {
 
 Result<std::unique_ptr<StopSignal>> StopSignal::create() {
-  ControlFd fd = ControlFd::from([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  ProcessFd fd = ProcessFd::from([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!fd) return errno_error("cannot create an eventfd", errno);
   return std::unique_ptr<StopSignal>(new StopSignal(std::move(fd)));
 }

@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "base/clock.hpp"
+#include "base/process_fd.hpp"
 #include "base/result.hpp"
-#include "runtime/control/control_fd.hpp"
 
 namespace tutti::control {
 
@@ -21,8 +21,8 @@ class StopSignal {
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
-  explicit StopSignal(ControlFd fd) : fd_(std::move(fd)) {}
-  ControlFd fd_;
+  explicit StopSignal(ProcessFd fd) : fd_(std::move(fd)) {}
+  ProcessFd fd_;
 };
 
 // What ends a wait before its deadline.

@@ -12,89 +12,20 @@
 #include <cstring>
 #include <memory>
 
+#include "base/tcp_socket.hpp"
+
 namespace tutti::control {
 namespace {
 
-constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
 // A host that is not up yet drops the first packet, and the kernel repeats it ever more rarely.
 constexpr std::int64_t kConnectAttemptNs = 5'000'000'000;
-// A peer's host that is gone says nothing: after so long an idle connection has ended.
-constexpr int kIdleS = 10;
-constexpr int kProbeS = 5;
-constexpr int kProbes = 4;
+// What a peer's host has not acknowledged for so long never comes there.
 constexpr int kUnackedMs = 30'000;
-// Who connects and says nothing stays in the kernel for so long before we hear of it at all.
-constexpr int kDeferAcceptS = 10;
 
-struct SocketName {
-  sockaddr_storage storage{};
-  socklen_t bytes = 0;
-  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-SocketName name_of(const TcpAddress& address) {
-  SocketName name;
-  if (address.v6) {
-    sockaddr_in6 v6{};
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(address.port);
-    std::memcpy(&v6.sin6_addr, address.ip.data(), 16);
-    std::memcpy(&name.storage, &v6, sizeof(v6));
-    name.bytes = sizeof(v6);
-  } else {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(address.port);
-    std::memcpy(&v4.sin_addr, address.ip.data(), 4);
-    std::memcpy(&name.storage, &v4, sizeof(v4));
-    name.bytes = sizeof(v4);
-  }
-  return name;
-}
-
-std::optional<TcpAddress> address_of(const sockaddr* name) {
-  TcpAddress address;
-  if (name->sa_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, name, sizeof(v4));
-    address.port = ntohs(v4.sin_port);
-    std::memcpy(address.ip.data(), &v4.sin_addr, 4);
-    return address;
-  }
-  if (name->sa_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, name, sizeof(v6));
-  address.v6 = true;
-  address.port = ntohs(v6.sin6_port);
-  std::memcpy(address.ip.data(), &v6.sin6_addr, 16);
-  return address;
-}
-
-std::optional<TcpAddress> own_name(int socket) {
-  SocketName name;
-  name.bytes = sizeof(name.storage);
-  if (::getsockname(socket, name.get(), &name.bytes) != 0) return std::nullopt;
-  return address_of(name.get());
-}
-
-ControlFd open_socket(bool v6, int type) {
-  return ControlFd::from(
-      [&] { return ::socket(v6 ? AF_INET6 : AF_INET, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-}
-
-void set_option(int socket, int level, int option, int value) {
-  // A kernel without it only makes us notice later.
-  static_cast<void>(::setsockopt(socket, level, option, &value, sizeof(value)));
-}
-
-void tune(int socket) {
-  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kIdleS);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeS);
-  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnackedMs);
+// Not for data: a peer that does not read for long is well.
+void limit_unacked(int socket) {
+  static_cast<void>(
+      ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnackedMs, sizeof(kUnackedMs)));
 }
 
 tl::unexpected<Error> connect_error(const TcpAddress& to, int error_number) {
@@ -126,60 +57,37 @@ tl::unexpected<Error> not_of_this_host(const TcpAddress& at) {
 }  // namespace
 
 Result<Listener> listen_tcp(const TcpAddress& at) {
-  ControlFd fd = open_socket(at.v6, SOCK_STREAM);
-  if (!fd && errno == EAFNOSUPPORT) return not_of_this_host(at);
-  if (!fd) return errno_error("cannot open a TCP socket", errno);
-  if (at.v6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-  // An agreed port may have connections of an earlier run that are about to end.
-  if (at.port != 0) set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  set_option(fd.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, kDeferAcceptS);
-  const SocketName name = name_of(at);
-  const bool bound = ::bind(fd.get(), name.get(), name.bytes) == 0;
-  if (!bound || ::listen(fd.get(), kBacklog) != 0) {
-    if (errno == EADDRINUSE) {
-      return make_error(
-          Code::kSystemError,
-          fmt::format("port {} of {} is taken by another socket: choose another port, "
-                      "or is rank 0 there twice?",
-                      at.port, at.ip_text()));
-    }
-    if (errno == EADDRNOTAVAIL) return not_of_this_host(at);
-    return errno_error(fmt::format("cannot listen at {}", at.text()), errno);
-  }
-  const std::optional<TcpAddress> address = own_name(fd.get());
+  ProcessFd fd = tcp::listen_at(at);
+  if (!fd && errno == EADDRINUSE)
+    return make_error(Code::kSystemError,
+                      fmt::format("port {} of {} is taken by another socket: choose another port, "
+                                  "or is rank 0 there twice?",
+                                  at.port, at.ip_text()));
+  if (!fd && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) return not_of_this_host(at);
+  if (!fd) return errno_error(fmt::format("cannot listen at {}", at.text()), errno);
+  const std::optional<TcpAddress> address = tcp::own_address(fd.get());
   if (!address) return errno_error("cannot ask a TCP socket for its address", errno);
   return Listener(std::move(fd), Medium::kTcp, address->text());
 }
 
 Result<Channel> connect_tcp(const TcpAddress& to, const Stop& stop, Deadline deadline) {
-  ControlFd fd = open_socket(to.v6, SOCK_STREAM);
-  if (!fd && errno == EAFNOSUPPORT) return connect_error(to, errno);
-  if (!fd) return errno_error("cannot open a TCP socket", errno);
-  tune(fd.get());
-  const SocketName name = name_of(to);
-  if (::connect(fd.get(), name.get(), name.bytes) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return connect_error(to, errno);
-    const Deadline attempt{std::min(deadline.at_ns, now_ns() + kConnectAttemptNs)};
-    if (const Status ready = wait_for(fd.get(), POLLOUT, stop, attempt); !ready) {
-      if (ready.error().code == Code::kTimeout) return connect_error(to, ETIMEDOUT);
-      return tl::unexpected(ready.error());
-    }
-    int error_number = 0;
-    socklen_t bytes = sizeof(error_number);
-    static_cast<void>(::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes));
-    if (error_number != 0) return connect_error(to, error_number);
+  ProcessFd fd = tcp::start_connect(to);
+  if (!fd) return connect_error(to, errno);
+  limit_unacked(fd.get());
+  const Deadline attempt{std::min(deadline.at_ns, now_ns() + kConnectAttemptNs)};
+  if (const Status ready = wait_for(fd.get(), POLLOUT, stop, attempt); !ready) {
+    if (ready.error().code == Code::kTimeout) return connect_error(to, ETIMEDOUT);
+    return tl::unexpected(ready.error());
   }
-  // Who asks a free port of its own host again and again may be given that very port to ask from,
-  // and is then connected to itself.
-  if (own_name(fd.get()) == to) return connect_error(to, ECONNREFUSED);
+  const int error_number = tcp::outcome_of_connect(fd.get(), to);
+  if (error_number != 0) return connect_error(to, error_number);
   return Channel(std::move(fd), Medium::kTcp);
 }
 
 Channel accept_tcp(int listener) {
-  ControlFd fd = ControlFd::from(
-      [&] { return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+  ProcessFd fd = tcp::accept_from(listener);
   if (!fd) return {};
-  tune(fd.get());
+  limit_unacked(fd.get());
   return Channel(std::move(fd), Medium::kTcp);
 }
 
@@ -196,7 +104,7 @@ Result<std::vector<TcpAddress>> resolve(const HostPort& place) {
                                                                    &::freeaddrinfo);
   std::vector<TcpAddress> addresses;
   for (const addrinfo* entry = owner.get(); entry != nullptr; entry = entry->ai_next) {
-    std::optional<TcpAddress> address = address_of(entry->ai_addr);
+    std::optional<TcpAddress> address = tcp::address_of(entry->ai_addr);
     if (!address) continue;
     address->port = place.port;
     if (std::ranges::find(addresses, *address) == addresses.end()) addresses.push_back(*address);
@@ -210,10 +118,10 @@ Result<std::vector<TcpAddress>> resolve(const HostPort& place) {
 }
 
 std::optional<TcpAddress> source_towards(const TcpAddress& to) {
-  const ControlFd fd = open_socket(to.v6, SOCK_DGRAM);  // a connect of UDP only looks up the way
-  const SocketName name = name_of(to);
+  const ProcessFd fd = tcp::open_socket(to, SOCK_DGRAM);  // a connect of UDP looks up the way only
+  const tcp::SocketName name = tcp::name_of(to);
   if (!fd || ::connect(fd.get(), name.get(), name.bytes) != 0) return std::nullopt;
-  std::optional<TcpAddress> address = own_name(fd.get());
+  std::optional<TcpAddress> address = tcp::own_address(fd.get());
   if (address) address->port = 0;
   return address;
 }

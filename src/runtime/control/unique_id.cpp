@@ -7,9 +7,9 @@
 #include <optional>
 #include <span>
 
+#include "base/tcp_address.hpp"
 #include "base/text.hpp"
 #include "runtime/control/codec.hpp"
-#include "runtime/control/tcp_address.hpp"
 
 namespace tutti {
 namespace control {

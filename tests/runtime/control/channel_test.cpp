@@ -23,7 +23,7 @@ struct Wire {
 
 Wire make_wire() {
   std::array<int, 2> ends{-1, -1};
-  ControlFd mine = ControlFd::from([&] {
+  ProcessFd mine = ProcessFd::from([&] {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
     return ends[0];
   });

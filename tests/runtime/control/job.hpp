@@ -78,7 +78,7 @@ inline std::uint16_t free_port(const std::string& ip) {
   for (int tries = 0; tries < 1000; ++tries) {
     const auto port = static_cast<std::uint16_t>(
         std::uniform_int_distribution<int>(1024, std::max(first, 1025) - 1)(random));
-    if (control::listen_tcp(*control::parse_ip(ip, port))) return port;
+    if (control::listen_tcp(*parse_ip(ip, port))) return port;
   }
   ADD_FAILURE() << "no port is free at " << ip;
   return 1;

@@ -182,7 +182,7 @@ TEST(Agreed, WhoHoldsAnotherSecretOrBelongsToAnotherJobIsToldSo) {
   const UniqueId id = must_serve("127.0.0.1", "the job");
   const auto content = control::decode_id(id);
   ASSERT_TRUE(content);
-  const std::uint16_t port = control::parse_tcp(content->tcp)->port;
+  const std::uint16_t port = parse_tcp(content->tcp)->port;
   const std::vector<std::byte> wrong(32, std::byte{'w'});
   const auto join = [&](const std::vector<std::byte>& with, std::string_view job) {
     const auto made = unique_id_at("127.0.0.1", port, with, job);
@@ -220,9 +220,9 @@ TEST(Agreed, ATakenPortAndAForeignAddressAreNamed) {
 // A program of another kind has the port: one that talks first, and one that waits for more.
 TEST(Agreed, AnAddressOfAnotherProgramIsNamed) {
   for (const bool talks : {true, false}) {
-    const auto listener = control::listen_tcp(*control::parse_ip("127.0.0.1", 0));
+    const auto listener = control::listen_tcp(*parse_ip("127.0.0.1", 0));
     ASSERT_TRUE(listener);
-    const std::uint16_t port = control::parse_tcp(listener->address())->port;
+    const std::uint16_t port = parse_tcp(listener->address())->port;
     std::thread program([&] {
       ASSERT_TRUE(control::wait_for(listener->fd(), POLLIN, -1, patience()));
       const control::Channel guest = control::accept_from(*listener);
@@ -284,7 +284,7 @@ TEST(Join, ARankOfAnotherHostThatCannotBeReachedIsNamedToAll) {
 
 TEST(Interfaces, AreChosenAsAsked) {
   using control::NetworkInterface;
-  const auto ip = [](const char* text) { return *control::parse_ip(text, 0); };
+  const auto ip = [](const char* text) { return *parse_ip(text, 0); };
   const std::vector<NetworkInterface> present = {
       {.name = "lo", .up = true, .loopback = true, .addresses = {ip("127.0.0.1"), ip("::1")}},
       {.name = "docker0", .up = true, .addresses = {ip("172.17.0.1")}},

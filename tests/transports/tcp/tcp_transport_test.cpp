@@ -1,7 +1,16 @@
 // TCP against the conformance suite, over IPv4 and IPv6, and what is its alone.
 #include "transports/tcp/tcp_transport.hpp"
 
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+
+#include "base/tcp_socket.hpp"
 #include "transports/conformance.hpp"
+#include "transports/tcp/invitations.hpp"
 
 namespace tutti::test {
 namespace {
@@ -17,6 +26,83 @@ INSTANTIATE_TEST_SUITE_P(TcpV4, Conformance, conformance_values(Factory{"tcp_v4"
                          conformance_name);
 INSTANTIATE_TEST_SUITE_P(TcpV6, Conformance, conformance_values(Factory{"tcp_v6", &make_v6}),
                          conformance_name);
+
+constexpr Factory kTcp{"tcp", &make_v4};
+
+// Rank 0 connects to rank 1, which is `at` instead of its transport.
+std::vector<std::byte> invitation_to(const TcpAddress& at) {
+  return tcp::encode({.at = at, .hello = {}, .reply = {}});
+}
+
+// Sockets on their way to a port of this host, as the kernel lists them.
+int connecting_to(std::uint16_t port) {
+  std::ifstream list("/proc/net/tcp");
+  const std::string wanted = fmt::format(":{:04X} 02", port);  // 02: SYN_SENT
+  int found = 0;
+  for (std::string line; std::getline(list, line);) found += line.find(wanted) != line.npos;
+  return found;
+}
+
+TEST(TcpTransport, ConnectEndsWhenTheCommunicatorDoes) {
+  // A queue that is full: the kernel drops who else comes, as a firewall does.
+  const ProcessFd listener = tcp::open_socket(*parse_ip("127.0.0.1", 0), SOCK_STREAM);
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  TcpAddress at = *tcp::own_address(listener.get());
+  at.ip = parse_ip("127.0.0.1", 0)->ip;
+  std::vector<ProcessFd> queue(8);
+  for (ProcessFd& socket : queue) socket = tcp::start_connect(at);
+  const int before = connecting_to(at.port);
+  std::atomic<bool> over{false};
+  run_job({.ranks = 2, .listen = false}, kTcp, [&](Member& me) {
+    if (me.rank == 1) {
+      me.control->serve(RequestKind::kTcp, [&](const Request&) -> Result<HandlerReply> {
+        return HandlerReply{.payload = invitation_to(at), .lent_fd = -1, .keep = nullptr};
+      });
+      EXPECT_TRUE(me.poll("rank 0 to connect", [&] { return connecting_to(at.port) > before; }));
+      over = true;
+      return;
+    }
+    ASSERT_TRUE(me.transport->listen());
+    me.control->end_calls_when([&] { return over.load(); });
+    const Status status = me.transport->connect(1, Member::patience());
+    me.control->end_calls_when(nullptr);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kInvalidUsage) << status.error().message;
+    EXPECT_NE(status.error().message.find("ended"), std::string::npos) << status.error().message;
+  });
+}
+
+TEST(TcpTransport, APeerOfAnotherVersionIsNamedWithBoth) {
+  for (const std::uint32_t theirs : {tcp::kVersion + 1, tcp::kVersion - 1}) {
+    const ProcessFd listener = tcp::listen_at(*parse_ip("127.0.0.1", 0));
+    const TcpAddress at = *tcp::own_address(listener.get());
+    run_job({.ranks = 2, .listen = false}, kTcp, [&](Member& me) {
+      if (me.rank == 1) {
+        me.control->serve(RequestKind::kTcp, [&](const Request&) -> Result<HandlerReply> {
+          return HandlerReply{.payload = invitation_to(at), .lent_fd = -1, .keep = nullptr};
+        });
+        ProcessFd socket;
+        EXPECT_TRUE(me.poll("rank 0", [&] {
+          socket = tcp::accept_from(listener.get());
+          return static_cast<bool>(socket);
+        }));
+        const tcp::HelloReply refusal{.version = theirs};
+        EXPECT_EQ(::send(socket.get(), &refusal, sizeof refusal, MSG_NOSIGNAL),
+                  ssize_t{sizeof refusal});
+        return;
+      }
+      ASSERT_TRUE(me.transport->listen());
+      me.connect(1);
+      Status health;
+      EXPECT_TRUE(me.poll("the answer", [&] { return !(health = me.transport->health(1)); }));
+      EXPECT_EQ(health.error().culprit, 1);
+      EXPECT_NE(health.error().message.find(fmt::format(
+                    "it speaks version {} of the wire, this library {}", theirs, tcp::kVersion)),
+                std::string::npos)
+          << health.error().message;
+    });
+  }
+}
 
 }  // namespace
 }  // namespace tutti::test

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-namespace tutti::control {
+namespace tutti {
 
 inline constexpr std::string_view kTcpScheme = "tcp:";
 
@@ -38,4 +38,4 @@ struct HostPort {
 // A socket's address, no name. nullopt: anything else.
 [[nodiscard]] std::optional<TcpAddress> parse_tcp(std::string_view text);
 
-}  // namespace tutti::control
+}  // namespace tutti

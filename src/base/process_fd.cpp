@@ -1,4 +1,4 @@
-#include "runtime/control/control_fd.hpp"
+#include "base/process_fd.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <vector>
 
-namespace tutti::control {
+namespace tutti {
 namespace {
 
 struct Table {
@@ -53,9 +53,9 @@ std::uint64_t fork_generation() { return table().generation.load(std::memory_ord
 
 std::mutex& process_registry_mutex() { return table().registry_mutex; }
 
-std::mutex& ControlFd::table_mutex() { return table().fd_mutex; }
+std::mutex& ProcessFd::table_mutex() { return table().fd_mutex; }
 
-std::uint64_t ControlFd::enter(int fd) {
+std::uint64_t ProcessFd::enter(int fd) {
   if (fd >= 0) {
     const auto index = static_cast<std::size_t>(fd);
     if (table().open.size() <= index) table().open.resize(index + 64, false);
@@ -64,7 +64,7 @@ std::uint64_t ControlFd::enter(int fd) {
   return fork_generation();
 }
 
-void ControlFd::reset() {
+void ProcessFd::reset() {
   if (fd_ < 0) return;
   const int fd = std::exchange(fd_, -1);
   if (!of_this_process()) return;
@@ -73,4 +73,4 @@ void ControlFd::reset() {
   ::close(fd);
 }
 
-}  // namespace tutti::control
+}  // namespace tutti

@@ -1,7 +1,7 @@
-// File descriptors of the control plane, closed by themselves in a forked child.
+// File descriptors that belong to one process: closed by themselves in a forked child.
 //
-// A child that kept its parent's sockets would keep dead peers looking alive: nobody sees an end of
-// file while any copy of a socket is open. So every descriptor here is entered in a process-wide
+// A child that kept its parent's sockets would keep a dead rank looking alive: its peers see no end
+// of file while any copy of a socket is open. So every descriptor here is entered in a process-wide
 // table in the same critical section that opens it, and a fork handler closes the table's entries
 // in the child. Owners that the child inherited then hold a descriptor of an older generation and
 // leave it alone. Any thread. Knows nothing of what the descriptors are for.
@@ -11,21 +11,21 @@
 #include <mutex>
 #include <utility>
 
-namespace tutti::control {
+namespace tutti {
 
 // Counts the forks between the first process and this one. Never 0.
 [[nodiscard]] std::uint64_t fork_generation();
 
 // Guards process-wide registries. Held across fork, so a child never inherits it locked by a thread
-// that it does not have. Opening and closing a ControlFd while holding it is allowed.
+// that it does not have. Opening and closing a ProcessFd while holding it is allowed.
 [[nodiscard]] std::mutex& process_registry_mutex();
 
-class ControlFd {
+class ProcessFd {
  public:
-  ControlFd() = default;
-  ControlFd(ControlFd&& other) noexcept
+  ProcessFd() = default;
+  ProcessFd(ProcessFd&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), generation_(other.generation_) {}
-  ControlFd& operator=(ControlFd&& other) noexcept {
+  ProcessFd& operator=(ProcessFd&& other) noexcept {
     if (this != &other) {
       reset();
       fd_ = std::exchange(other.fd_, -1);
@@ -33,16 +33,16 @@ class ControlFd {
     }
     return *this;
   }
-  ControlFd(const ControlFd&) = delete;
-  ControlFd& operator=(const ControlFd&) = delete;
-  ~ControlFd() { reset(); }
+  ProcessFd(const ProcessFd&) = delete;
+  ProcessFd& operator=(const ProcessFd&) = delete;
+  ~ProcessFd() { reset(); }
 
   // Runs `open`, which returns a descriptor or -1 with errno, and owns its result. No fork comes
   // in between. errno is kept.
   template <typename Open>
-  [[nodiscard]] static ControlFd from(Open&& open) {
+  [[nodiscard]] static ProcessFd from(Open&& open) {
     const std::lock_guard lock(table_mutex());
-    ControlFd owner;
+    ProcessFd owner;
     owner.fd_ = open();
     owner.generation_ = enter(owner.fd_);
     return owner;
@@ -62,4 +62,4 @@ class ControlFd {
   std::uint64_t generation_ = 0;
 };
 
-}  // namespace tutti::control
+}  // namespace tutti

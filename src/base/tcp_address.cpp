@@ -1,4 +1,4 @@
-#include "runtime/control/tcp_address.hpp"
+#include "base/tcp_address.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-namespace tutti::control {
+namespace tutti {
 namespace {
 
 bool names_a_host(std::string_view text) {
@@ -78,4 +78,4 @@ std::optional<TcpAddress> parse_tcp(std::string_view text) {
   return parts ? parse_ip(parts->host, parts->port) : std::nullopt;
 }
 
-}  // namespace tutti::control
+}  // namespace tutti

@@ -1,0 +1,40 @@
+// The TCP sockets of the control plane and of the data plane: how they listen, connect and accept,
+// and how a host that is gone is noticed. Non-blocking, close-on-exec, without Nagle's delay; a
+// forked child has none of them. What an errno means is for the caller to say. Any thread.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <optional>
+
+#include "base/process_fd.hpp"
+#include "base/tcp_address.hpp"
+
+namespace tutti::tcp {
+
+// A socket's name as the kernel has it.
+struct SocketName {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+[[nodiscard]] SocketName name_of(const TcpAddress& address);
+// nullopt: neither IPv4 nor IPv6.
+[[nodiscard]] std::optional<TcpAddress> address_of(const sockaddr* name);
+[[nodiscard]] std::optional<TcpAddress> own_address(int socket);
+
+// `type`: SOCK_STREAM or SOCK_DGRAM. Empty, with errno.
+[[nodiscard]] ProcessFd open_socket(const TcpAddress& of, int type);
+// At `at`; port 0: any that is free, own_address() says which. Empty, with errno.
+[[nodiscard]] ProcessFd listen_at(const TcpAddress& at);
+// On its way to `to`, there once it is writable. Empty, with errno: refused at once.
+[[nodiscard]] ProcessFd start_connect(const TcpAddress& to);
+// Of such a socket that is writable: 0, or why it has not come to `to`.
+[[nodiscard]] int outcome_of_connect(int socket, const TcpAddress& to);
+// The next that has connected; empty, with errno (EAGAIN: none).
+[[nodiscard]] ProcessFd accept_from(int listener);
+
+// Of accept_from(): no descriptor or no memory, so that the same connection waits on.
+[[nodiscard]] bool is_shortage(int error_number);
+
+}  // namespace tutti::tcp

@@ -1,0 +1,129 @@
+#include "transports/tcp/door.hpp"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <bit>
+#include <cerrno>
+
+#include "base/tcp_socket.hpp"
+
+namespace tutti::tcp {
+
+Result<TcpAddress> Door::open(const TcpAddress& at) {
+  listener_ = listen_at(at);
+  if (!listener_ && errno == EADDRNOTAVAIL)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("tcp: {} is no address of this host", at.ip_text()));
+  if (!listener_) return errno_error(fmt::format("tcp: cannot listen at {}", at.ip_text()), errno);
+  TUTTI_TRY(watch(listener_.get(), kFirstEvent));
+  const std::optional<TcpAddress> own = own_address(listener_.get());
+  if (!own) return errno_error("tcp: cannot ask a socket for its address", errno);
+  return *own;
+}
+
+Status Door::watch(int fd, std::uint64_t event) const {
+  epoll_event wanted{.events = EPOLLIN, .data = {.u64 = event}};
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &wanted) == 0) return {};
+  return errno_error("tcp: epoll_ctl", errno);
+}
+
+void Door::unwatch(int fd) const {
+  epoll_event none{};
+  static_cast<void>(::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, &none));
+}
+
+void Door::hear(std::uint64_t event) {
+  if (event == kFirstEvent) return accept_some();
+  const auto found = newcomers_.find(event);
+  if (found != newcomers_.end()) listen_to(found);
+}
+
+void Door::accept_some() {
+  for (int accepted = 0; accepted < kMostAccepts; ++accepted) {
+    ProcessFd socket = accept_from(listener_.get());
+    if (!socket && is_shortage(errno)) return run_short(errno);
+    if (!socket) return;
+    short_since_ns_ = 0;
+    if (newcomers_.size() >= kMostNewcomers)
+      drop(newcomers_.begin(), LogLevel::kInfo, "too many that say nothing");
+    const std::uint64_t event = next_event_++;
+    const auto [place, fresh] = newcomers_.emplace(
+        event, Newcomer{.socket = std::move(socket), .since_ns = now_ns(), .hello = {}});
+    if (const Status watched = watch(place->second.socket.get(), event); !watched)
+      drop(place, LogLevel::kWarn, watched.error().message);
+    else
+      listen_to(place);  // most have spoken already
+  }
+}
+
+// The listener would be ready all the time.
+void Door::run_short(int error_number) {
+  const std::int64_t now = now_ns();
+  if (short_since_ns_ == 0) {
+    short_since_ns_ = now;
+    TUTTI_LOG(log_, LogLevel::kWarn,
+              "tcp: out of descriptors or memory (errno {}): raise 'ulimit -n'; connections wait",
+              error_number);
+  }
+  short_errno_ = error_number;
+  resume_ns_ = now + kShortagePauseNs;
+  unwatch(listener_.get());
+}
+
+Status Door::tick() {
+  if (resume_ns_ == 0 && newcomers_.empty()) return {};
+  const std::int64_t now = now_ns();
+  while (!newcomers_.empty() && now - newcomers_.begin()->second.since_ns > kSilenceNs)
+    drop(newcomers_.begin(), LogLevel::kInfo, "said no hello in time");
+  if (resume_ns_ == 0 || now < resume_ns_) return {};
+  resume_ns_ = 0;
+  TUTTI_TRY(watch(listener_.get(), kFirstEvent));
+  accept_some();
+  if (resume_ns_ == 0 || now - short_since_ns_ < kShortageNs || !invitations_.outstanding())
+    return {};
+  return errno_error(
+      "tcp: no descriptor is left for the connections of other ranks; raise 'ulimit -n'",
+      short_errno_);
+}
+
+void Door::listen_to(Newcomers::iterator newcomer) {
+  auto& [socket, since_ns, hello, have_bytes] = newcomer->second;
+  auto* const bytes = reinterpret_cast<std::byte*>(&hello);
+  const ssize_t got =
+      ::recv(socket.get(), bytes + have_bytes, sizeof hello - have_bytes, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return drop(newcomer, LogLevel::kInfo, "hung up without a hello");
+  have_bytes += static_cast<std::size_t>(got);
+  if (have_bytes < kVersionBytes) return;
+  if (hello.magic != kMagic) return drop(newcomer, LogLevel::kWarn, "not of this protocol");
+  if (hello.version != kVersion) {
+    const HelloReply refusal;  // best effort: the socket's buffer is empty
+    static_cast<void>(::send(socket.get(), &refusal, sizeof refusal, MSG_NOSIGNAL | MSG_DONTWAIT));
+    return drop(newcomer, LogLevel::kWarn, describe_version(hello.version));
+  }
+  if (have_bytes == sizeof hello) welcome(newcomer);
+}
+
+void Door::welcome(Newcomers::iterator newcomer) {
+  const Hello& hello = newcomer->second.hello;
+  const bool legal = hello.to == self_ && hello.zero == 0;
+  const std::optional<Token> reply = legal ? invitations_.admit(hello) : std::nullopt;
+  if (!reply) return drop(newcomer, LogLevel::kWarn, "without a token of this rank");
+  const Rank from = hello.from;
+  ProcessFd socket = std::move(newcomer->second.socket);
+  newcomers_.erase(newcomer);
+  unwatch(socket.get());
+  admit_(from, std::move(socket), *reply);
+}
+
+void Door::drop(Newcomers::iterator newcomer, LogLevel level, std::string_view why) {
+  newcomers_.erase(newcomer);
+  ++strangers_;
+  if (level == LogLevel::kWarn && !std::has_single_bit(++warnings_)) return;
+  TUTTI_LOG(log_, level, "tcp: rank {} dropped a connection that is no rank's ({}); {} so far",
+            self_, why, strangers_);
+}
+
+}  // namespace tutti::tcp
