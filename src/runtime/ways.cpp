@@ -17,7 +17,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::int64_t kMostDrainNs = 5'000'000'000;
 constexpr std::int64_t kMostTellNs = 2'000'000'000;  // all far peers, of an error
 constexpr std::int64_t kMostTellOneNs = 300'000'000;
 
@@ -99,13 +98,25 @@ Result<PeerMemory> Communicator::memory_of(Rank peer) {
 
 // What the peers' hosts have not taken yet would be lost with the connections.
 void Communicator::drain() {
-  if (!transport_ || !board_ || board_->poisoned()) return;
+  if (!transport_ || !board_) return;
   Waiter waiter({.spins = 100});
-  const Deadline deadline = Deadline::in_ns(std::min(config_.op_timeout_ns, kMostDrainNs));
-  while (transport_->owed().bytes > 0 && !deadline.passed() && !board_->poisoned()) {
-    if (!transport_->progress()) return;
+  bool warned = false;
+  Transport::Owed owed = transport_->owed();
+  for (; owed.bytes > 0 && !board_->poisoned(); owed = transport_->owed()) {
     static_cast<void>(waiter.wait());
+    if (waiter.waited_ns() >= config_.op_timeout_ns) break;
+    if (!warned && waiter.waited_ns() >= config_.warn_after_ns) {
+      warned = true;
+      TUTTI_LOG(log_, LogLevel::kWarn, "leaving waits for {} to take {} bytes of finished calls",
+                describe_rank(peers_, owed.peer), owed.bytes);
+    }
+    if (!transport_->progress()) return;
   }
+  if (owed.bytes > 0 && !board_->poisoned())
+    TUTTI_LOG(log_, LogLevel::kError,
+              "left with {} bytes of finished calls that {} has not taken within the operation "
+              "timeout (TUTTI_OP_TIMEOUT_S): they are lost to it",
+              owed.bytes, describe_rank(peers_, owed.peer));
 }
 
 // Of deaths on other hosts there is no notice but the poison that names one.

@@ -58,8 +58,10 @@ void Stream::flush() {
     const ssize_t taken = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
+      // What the peer said before is read all the same. The kernel tells of a reset once only.
+      reset_ = reset_ || errno == ECONNRESET;
       if (errno == EPIPE || errno == ECONNRESET)
-        stop_sending();  // what the peer said before is read all the same, and then why
+        stop_sending();
       else if (errno != EAGAIN)
         fail(text_of(errno));
       return;
@@ -110,7 +112,7 @@ std::size_t Stream::read() {
     if (errno != EAGAIN) fail(text_of(errno));
     return 0;
   }
-  if (got == 0) fail("it has closed the connection");
+  if (got == 0) fail(reset_ ? text_of(ECONNRESET) : "it has closed the connection");
   const std::size_t bytes = static_cast<std::size_t>(got);
   const std::size_t landed = std::min(bytes, landing_left_bytes_);
   landing_ += landed;

@@ -76,6 +76,7 @@ class Stream {
   ProcessFd socket_;
   std::string cause_;          // empty: up
   bool sending_over_ = false;  // the peer takes nothing more; what it has sent is read all the same
+  bool reset_ = false;         // the kernel has said so to who sent
   std::vector<std::byte> opening_;
   std::vector<Entry> queue_;  // from head_ on; what lies before has left
   std::size_t head_ = 0, head_sent_bytes_ = 0;

@@ -1,6 +1,6 @@
 // Hosts for tests: network namespaces of this process, joined by veth pairs to a bridge in one of
-// their own. They need root and iproute2, touch nothing outside, and are gone with the last process
-// and descriptor that holds them.
+// their own; nftables between them. They need root and iproute2 (and nft), touch nothing outside,
+// and are gone with the last process and descriptor that holds them.
 //
 //   Networks networks(3);
 //   if (!networks.why_not().empty()) GTEST_SKIP() << networks.why_not();
@@ -53,6 +53,26 @@ class Networks {
     return ::setns(hosts_.at(static_cast<std::size_t>(host)).get(), CLONE_NEWNET) == 0;
   }
   bool leave() const { return ::setns(home_.get(), CLONE_NEWNET) == 0; }
+  // Empty: `filter` works here. Else why not.
+  [[nodiscard]] std::string why_no_filter() {
+    if (!why_not_.empty()) return why_not_;
+    if (std::system("nft -v >/dev/null 2>&1") != 0) return "no 'nft' here: install nftables";
+    return filter(0, "accept") && unfilter(0) ? "" : "the kernel refuses nftables";
+  }
+  // What happens to packets that reach the host: a rule of nft(8), "ip saddr 10.77.0.1 drop". The
+  // calling thread must be at none of the hosts.
+  bool filter(int host, const std::string& rule) {
+    run_in(hosts_.at(static_cast<std::size_t>(host)),
+           "nft 'add table inet faults; add chain inet faults in { type filter hook input priority "
+           "0; }; add rule inet faults in " +
+               rule + "'");
+    return why_not_.empty();
+  }
+  // All of that host's rules end.
+  bool unfilter(int host) {
+    run_in(hosts_.at(static_cast<std::size_t>(host)), "nft delete table inet faults");
+    return why_not_.empty();
+  }
   // Cuts the host's cable, at the bridge.
   void cut(int host) { run_at_switch("ip link set port" + std::to_string(host) + " down"); }
 

@@ -1,0 +1,169 @@
+// What a network and its hosts can do to a job while it reduces: packets that vanish in one
+// direction, resets, hosts whose ranks are killed or stopped, strangers at every door. Ranks are
+// processes in network namespaces, faults are nftables' and signals. Each ends in bounded time and
+// names the culprit, or the job goes on and is right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <tutti/tutti.h>
+
+#include <string>
+
+#include "network_job.hpp"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using testing::ForkedRank;
+using ::testing::HasSubstr;
+
+// Sums until a call fails; what it said.
+std::string sum_until_told(tuttiComm_t comm, const ForkedRank& self) {
+  std::string told;
+  while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+  return told;
+}
+
+void abort(tuttiComm_t& comm) {
+  EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+  comm = nullptr;
+}
+
+std::string from(int host) { return "ip saddr " + testing::Networks::ip(host); }
+
+TEST(NetworkFaults, PacketsThatVanishInOneDirectionEndTheCallAtItsTimeout) {
+  NetworkJob job({});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        const std::string told = sum_until_told(comm, self);
+        const int far = 2 * (1 - job.host_of(self.rank));
+        EXPECT_THAT(told, HasSubstr("did not come within the operation timeout"));
+        EXPECT_THAT(told, AnyOf(HasSubstr("rank " + std::to_string(far) + " (pid "),
+                                HasSubstr("rank " + std::to_string(far + 1) + " (pid ")));
+        abort(comm);
+      },
+      [](NetworkJob& at) { EXPECT_TRUE(at.networks().filter(1, from(0) + " drop")); });
+}
+
+// The ports at which the ranks wait for each other's data, from their logs.
+std::string data_ports(const NetworkJob& job) {
+  std::string ports;
+  for (int rank = 0; rank < job.ranks(); ++rank) {
+    const std::string begin = "rank " + std::to_string(rank) + " listens at tcp:";
+    EXPECT_TRUE(job.wait_for_log(begin));
+    const std::string log = job.log();
+    const std::size_t colon = log.find(':', log.find(begin) + begin.size());
+    ports += (rank > 0 ? ", " : "") + std::to_string(std::stoi(log.substr(colon + 1)));
+  }
+  return ports;
+}
+
+TEST(NetworkFaults, AConnectionThatIsResetIsNamedWithBothEnds) {
+  NetworkJob job({.op_timeout_ms = 20'000});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  job.run(
+      [](tuttiComm_t& comm, const ForkedRank& self) {
+        EXPECT_THAT(sum_until_told(comm, self),
+                    AllOf(HasSubstr("lost its connection to rank "), HasSubstr("all_reduce #")));
+        abort(comm);
+      },
+      [](NetworkJob& at) {
+        const std::string ports = "{ " + data_ports(at) + " }";
+        EXPECT_TRUE(
+            at.networks().filter(1, from(0) + " tcp dport " + ports + " reject with tcp reset"));
+        EXPECT_TRUE(
+            at.networks().filter(1, from(0) + " tcp sport " + ports + " reject with tcp reset"));
+        EXPECT_TRUE(at.wait_for_log("is gone: Connection reset by peer"));
+      });
+}
+
+class RemoteRank : public ::testing::TestWithParam<int> {};
+
+TEST_P(RemoteRank, ThatIsKilledIsNamed) {
+  NetworkJob job({.ranks_per_host = GetParam(), .op_timeout_ms = 20'000, .filters = false});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const int victim = job.ranks() - 1;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        if (self.rank == victim) ::raise(SIGKILL);
+        EXPECT_THAT(
+            sum_until_told(comm, self),
+            AllOf(HasSubstr("rank " + std::to_string(victim) + " (pid "), HasSubstr("died")));
+        abort(comm);
+      },
+      [](NetworkJob&) {}, {victim});
+}
+
+TEST_P(RemoteRank, ThatIsStoppedIsNamedAtTheTimeout) {
+  NetworkJob job({.ranks_per_host = GetParam(), .filters = false});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const int victim = job.ranks() - 1;
+  const SharedWord victims_pid;
+  const Meeting told;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        if (self.rank == victim) {
+          *victims_pid = ::getpid();
+          ::raise(SIGSTOP);
+          sum_until_told(comm, self);
+          return abort(comm);
+        }
+        EXPECT_THAT(sum_until_told(comm, self),
+                    AllOf(HasSubstr("rank " + std::to_string(victim) + " (pid "),
+                          HasSubstr("operation timeout")));
+        EXPECT_TRUE(told.wait_for(job.ranks()));
+        abort(comm);
+      },
+      [&](NetworkJob& at) {
+        EXPECT_TRUE(told.wait_for(at.ranks()));  // the others and this process
+        EXPECT_EQ(::kill(*victims_pid, SIGCONT), 0);
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(PerHost, RemoteRank, ::testing::Values(1, 2));
+
+// Rank 0 has what it needs and leaves while its own part is on the way.
+TEST(NetworkFaults, WhoLeavesWaitsUntilItsLastCallHasReachedTheOtherHost) {
+  NetworkJob job({.ranks_per_host = 1, .op_timeout_ms = 60'000});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting cut;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        ASSERT_TRUE(cut.wait_for(3));
+        EXPECT_EQ(check_sum(comm, self.rank, self.ranks, 1, false), "");
+      },
+      [&](NetworkJob& at) {
+        EXPECT_TRUE(at.networks().filter(1, from(0) + " drop"));
+        ASSERT_TRUE(cut.wait_for(3));
+        EXPECT_TRUE(at.wait_for_log("leaving waits for rank 1 (pid "));
+        EXPECT_TRUE(at.networks().unfilter(1));
+      });
+}
+
+TEST(NetworkFaults, WhoLeavesAtTheTimeoutSaysWhatIsLost) {
+  NetworkJob job({.ranks_per_host = 1, .op_timeout_ms = 2000});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting cut;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        ASSERT_TRUE(cut.wait_for(3));
+        const std::string told = check_sum(comm, self.rank, self.ranks, 1, false);
+        if (self.rank == 0) {
+          EXPECT_EQ(told, "");
+        } else {
+          EXPECT_THAT(told, HasSubstr("rank 0 (pid "));
+          abort(comm);
+        }
+      },
+      [&](NetworkJob& at) {
+        EXPECT_TRUE(at.networks().filter(1, from(0) + " drop"));
+        ASSERT_TRUE(cut.wait_for(3));
+        EXPECT_TRUE(at.wait_for_log(" bytes of finished calls that rank 1 (pid "));
+      });
+}
+
+}  // namespace
+}  // namespace tutti::test
