@@ -285,19 +285,23 @@ TEST(Handshake, ARefusalOfAnotherVersionNamesBoth) {
   const Claim claim{.rank = 1, .peer = 0, .ranks = 4};
   const SessionKey key = make_session_key();
   const Initiator initiator(key, claim, make_nonce());
-  Bytes hello = initiator.hello();
-  hello.at(4) = std::byte{1};  // what the first version of the library says
-  Acceptor acceptor(key, 0, 4, make_nonce());
-  const Acceptor::Answer answer = acceptor.challenge(hello);
-  EXPECT_FALSE(answer.proceed);
-  EXPECT_EQ(acceptor.other_version(), 1);
-  Bytes refusal = answer.packet;
-  refusal.at(4) = std::byte{9};  // and a later one's
-  const auto proof = initiator.prove(refusal);
-  ASSERT_FALSE(proof);
-  EXPECT_EQ(proof.error().code, Code::kInvalidUsage);
-  EXPECT_NE(proof.error().message.find("protocol version 9, this library 2"), std::string::npos)
-      << proof.error().message;
+  for (const int theirs : {kProtocolVersion - 1, kProtocolVersion + 1}) {
+    Bytes hello = initiator.hello();
+    hello.at(4) = static_cast<std::byte>(theirs);
+    Acceptor acceptor(key, 0, 4, make_nonce());
+    const Acceptor::Answer answer = acceptor.challenge(hello);
+    EXPECT_FALSE(answer.proceed);
+    EXPECT_EQ(acceptor.other_version(), theirs);
+    Bytes refusal = answer.packet;
+    refusal.at(4) = static_cast<std::byte>(theirs);
+    const auto proof = initiator.prove(refusal);
+    ASSERT_FALSE(proof);
+    EXPECT_EQ(proof.error().code, Code::kInvalidUsage);
+    EXPECT_NE(proof.error().message.find("protocol version " + std::to_string(theirs) +
+                                         ", this library " + std::to_string(kProtocolVersion)),
+              std::string::npos)
+        << proof.error().message;
+  }
 }
 
 }  // namespace

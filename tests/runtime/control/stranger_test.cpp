@@ -1,10 +1,13 @@
 // Strangers at the root's door and at a rank's: whatever they send, honest ranks join and are
 // served.
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <random>
+#include <string>
 #include <tuple>
 
 #include "base/host.hpp"
@@ -403,25 +406,38 @@ TEST(Crowd, AThousandIdleConnectionsKeepNoRankFromAService) {
   service.expect_answer(false);
 }
 
-// Nobody can end a meeting by an old version; when a rank stays away its error tells of the visit.
+// Nobody can end a meeting by another version; the log names both, and so does the error of who
+// waits in vain.
 TEST(Versions, AreNamedToThoseWhoWaitInVain) {
-  const UniqueId id = must_create_id();
-  const auto content = decode_id(id);
-  ASSERT_TRUE(content);
-  const Door door{.address = content->tcp,
-                  .key = content->key,
-                  .claim = {.rank = 1, .peer = kRootRank, .ranks = 2}};
-  RawConnection old(door.address);
-  Bytes hello = insider(door, door.claim).hello();
-  hello.at(4) = std::byte{1};
-  old.send(hello);
-  old.expect_hang_up();
-  const JoinResult plane = ControlPlane::join(id, 0, 2, {.deadline = Deadline::in_ms(100)});
-  ASSERT_FALSE(plane);
-  EXPECT_EQ(plane.error().culprit, 1);
-  EXPECT_NE(plane.error().message.find("protocol version 1, this library 2"), std::string::npos)
-      << plane.error().message;
-  retire_root(content->key.session);
+  for (const int theirs : {kProtocolVersion - 1, kProtocolVersion + 1}) {
+    const UniqueFd log(::memfd_create("tutti-test", MFD_CLOEXEC));
+    const auto to_file = Log::open(LogLevel::kWarn, "/proc/self/fd/" + std::to_string(log.get()));
+    ASSERT_TRUE(to_file) << to_file.error().message;
+    const auto id = create_unique_id({.log = *to_file, .interfaces = "lo"});
+    ASSERT_TRUE(id) << id.error().message;
+    const auto content = decode_id(*id);
+    ASSERT_TRUE(content);
+    const Door door{.address = content->tcp,
+                    .key = content->key,
+                    .claim = {.rank = 1, .peer = kRootRank, .ranks = 2}};
+    RawConnection other(door.address);
+    Bytes hello = insider(door, door.claim).hello();
+    hello.at(4) = static_cast<std::byte>(theirs);
+    other.send(hello);
+    other.expect_hang_up();
+    const std::string both = "protocol version " + std::to_string(theirs) + ", this library " +
+                             std::to_string(kProtocolVersion);
+    const JoinResult plane = ControlPlane::join(*id, 0, 2, {.deadline = Deadline::in_ms(100)});
+    ASSERT_FALSE(plane);
+    EXPECT_EQ(plane.error().culprit, 1);
+    EXPECT_NE(plane.error().message.find(both), std::string::npos) << plane.error().message;
+    std::string lines(4096, '\0');
+    const ssize_t got = ::pread(log.get(), lines.data(), lines.size(), 0);
+    lines.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    EXPECT_EQ(std::ranges::count(lines, '\n'), 1) << lines;
+    EXPECT_NE(lines.find(both), std::string::npos) << lines;
+    retire_root(content->key.session);
+  }
 }
 
 // Members of the job that break the protocol lose their connection and harm nobody else.
