@@ -1,5 +1,5 @@
-// What comes from other hosts: any bytes as a TCP connection's frames (first byte even), and as a
-// rank's row of the board (odd).
+// What comes from other hosts: any bytes as a TCP connection's frames, as a rank's row of the
+// board, as an invitation to connect, as the answer to a hello (by the first byte, modulo 4).
 #include <sys/socket.h>
 
 #include <array>
@@ -7,6 +7,7 @@
 
 #include "runtime/control/far_rows.hpp"
 #include "tests/fuzz/target.hpp"
+#include "transports/tcp/invitations.hpp"
 #include "transports/tcp/peer.hpp"
 
 namespace tutti::fuzz {
@@ -22,7 +23,8 @@ void append(Bytes& bytes, const T& value) {
 }
 
 // Frames may fill what the peer may write, and nothing else of the inbox.
-void read_frames(std::span<const std::byte> stream) {
+// `opening_bytes`: of the reply to a hello, before the frames.
+void read_frames(std::span<const std::byte> stream, std::size_t opening_bytes = 0) {
   auto inbox = PrivateInbox::make(kLayout);
   require(inbox.has_value(), "an inbox");
   tcp::Home home{.rank = 0, .layout = kLayout, .inbox = std::move(*inbox)};
@@ -31,7 +33,8 @@ void read_frames(std::span<const std::byte> stream) {
   require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
           "a socket pair");
   UniqueFd other(ends[1]);
-  peer.stream(tcp::Peer::kAccepted).emplace(ProcessFd::from([&] { return ends[0]; }), 0);
+  peer.stream(tcp::Peer::kAccepted)
+      .emplace(ProcessFd::from([&] { return ends[0]; }), opening_bytes);
   const auto sent = ::send(other.get(), stream.data(), stream.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   require(sent == static_cast<ssize_t>(stream.size()), "the stream fits into a socket");
   other.reset();
@@ -55,13 +58,29 @@ void read_row(std::span<const std::byte> bytes) {
           "what was a row is one");
 }
 
+void read_invitation(std::span<const std::byte> bytes) {
+  const auto invitation = tcp::decode_invitation(bytes);
+  if (!invitation) return;
+  const auto again = tcp::decode_invitation(tcp::encode(*invitation));
+  require(again && again->at == invitation->at, "what was an invitation is one");
+}
+
 }  // namespace
 
 void run_one(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto rest = input.subspan(1, std::min(input.size() - 1, std::size_t{65536}));
   if (rest.empty()) return;
-  (input[0] & std::byte{1}) == std::byte{0} ? read_frames(rest) : read_row(rest);
+  switch (std::to_integer<int>(input[0] & std::byte{3})) {
+    case 0:
+      return read_frames(rest);
+    case 1:
+      return read_row(rest);
+    case 2:
+      return read_invitation(rest);
+    default:
+      return read_frames(rest, sizeof(tcp::HelloReply));
+  }
 }
 
 std::vector<Bytes> seeds() {
@@ -78,7 +97,12 @@ std::vector<Bytes> seeds() {
   row.waits_for = 2;
   row.last = OperationSignature{.operation = 5, .count = 100};
   row.poison = Poison{.culprit = 1, .reporter = 2, .kind = Poison::Kind::kDeath};
-  return {marked(0, frames), marked(1, control::encode_row(row))};
+  const tcp::Invitation invitation{.at = *parse_ip("10.0.0.1", 4000), .hello = {}, .reply = {}};
+  Bytes answered;
+  append(answered, tcp::HelloReply{});
+  answered.insert(answered.end(), frames.begin(), frames.end());
+  return {marked(0, frames), marked(1, control::encode_row(row)),
+          marked(2, tcp::encode(invitation)), marked(3, answered)};
 }
 
 }  // namespace tutti::fuzz
