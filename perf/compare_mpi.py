@@ -1,25 +1,39 @@
 #!/usr/bin/env python3
-"""Tutti's all-reduce beside Open MPI's and MPICH's on this machine, interleaved.
+"""Tutti's all-reduce beside Open MPI's, MPICH's and Gloo's on this machine, interleaved.
 
 Each round runs every library once, so that what disturbs the machine disturbs all of them alike.
 The table shows medians over rounds in microseconds (out-of-place, float, sum), the ratio of medians
 library / Tutti (above 1: Tutti is faster), and in brackets the least and greatest ratio of any one
-round. Needs mpicc.openmpi and mpirun.openmpi, or the same with .mpich; what is missing is left out.
+round. Needs mpicc.openmpi and mpirun.openmpi, or the same with .mpich, and libgloo-dev; what is
+missing is left out.
 
     perf/compare_mpi.py --build build --procs 2 --rounds 9
+
+With --hosts the processes are spread over network namespaces joined by a bridge (as root), and the
+libraries are Tutti's, Open MPI's and Gloo's TCP between them:
+
+    perf/compare_mpi.py --build build --procs 4 --hosts 2 --rate 1gbit
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import platform
+import secrets
+import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 
+from hosts import Hosts
+
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE / "compare_mpi" / "mpi_all_reduce.c"
+GLOO_SOURCE = HERE / "compare_mpi" / "gloo_all_reduce.cpp"
+PORT = 29600  # of a namespace that is ours alone
 # Small sizes need many iterations for a steady figure, large ones would take minutes with as many.
 SMALL_BYTES = 64 * 1024
 RUN_TIMEOUT_S = 600
@@ -60,50 +74,116 @@ def output_of(command):
     return done.stdout
 
 
-def run_tutti(program, args, first, last, iterations):
-    command = [program, "--procs", args.procs, "-b", first, "-e", last, "-f", args.factor,
-               "-n", iterations, "-w", args.warmup, "-c", 0]
+def outputs_of_ranks(hosts, procs, command_of):
+    """Runs a process for each rank on its host; the output of rank 0."""
+    running = []
+    for rank in range(procs):
+        host = rank * hosts.count // procs
+        command, environment = command_of(rank, host)
+        running.append(subprocess.Popen([*hosts.within(host), *map(str, command)],
+                                        env={**os.environ, **environment}, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+    try:
+        outputs = [process.communicate(timeout=RUN_TIMEOUT_S)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    if any(process.returncode != 0 for process in running):
+        raise RuntimeError("\n".join(outputs))
+    return outputs[0]
+
+
+def run_tutti(program, args, hosts, folder, first, last, iterations):
+    command = [program, "-b", first, "-e", last, "-f", args.factor, "-n", iterations,
+               "-w", args.warmup, "-c", 0]
     if args.algo:
         command += ["--algo", args.algo]
+    if hosts:
+        secret = folder / "secret"
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o600)
+        output = outputs_of_ranks(hosts, args.procs, lambda rank, _: (command, {
+            "TUTTI_RANK": str(rank), "TUTTI_RANKS": str(args.procs),
+            "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)}))
+    else:
+        output = output_of(list(map(str, [*command, "--procs", args.procs])))
     times = {}
-    for line in output_of(list(map(str, command))).splitlines():
+    for line in output.splitlines():
         words = line.split()
         if words and not line.startswith("#"):
             times[int(words[0])] = float(words[5])
     return times
 
 
+def run_gloo(program, args, hosts, first, last, iterations):
+    with tempfile.TemporaryDirectory() as meeting:
+        return times_of(outputs_of_ranks(hosts, args.procs, lambda rank, host: (
+            [program, rank, args.procs, hosts.address(host), meeting, first, last, args.factor,
+             iterations, args.warmup], {})))
+
+
+def mpi_hosts(hosts, procs, folder):
+    """mpirun's flags for ranks on `hosts`: who asks for a host's shell enters its namespace."""
+    agent = folder / "agent"
+    cases = "".join(f"  {hosts.address(i)}) exec {shlex.join(hosts.within(i))} sh -c \"$*\" ;;\n"
+                    for i in range(hosts.count))
+    agent.write_text(f'#!/bin/sh\nhost=$1\nshift\ncase $host in\n{cases}esac\n')
+    agent.chmod(0o755)
+    each = procs // hosts.count
+    yields = int(procs > os.cpu_count())  # each host takes all cores for its own
+    return ["--allow-run-as-root", "--mca", "mpi_yield_when_idle", str(yields),
+            "--host", ",".join(f"{hosts.address(i)}:{each}" for i in range(hosts.count)),
+            "--mca", "plm_rsh_agent", str(agent), "--mca", "pml", "ob1",
+            "--mca", "btl", "tcp,vader,self", "--mca", "btl_tcp_if_include", "eth0",
+            "--mca", "oob_tcp_if_include", "eth0"]
+
+
 def run_mpi(launcher, flags, program, args, first, last, iterations):
-    command = [launcher, *flags, "-np", args.procs, program, first, last, args.factor, iterations,
+    command = [*launcher, *flags, "-np", args.procs, program, first, last, args.factor, iterations,
                args.warmup]
-    times = {}
-    for line in output_of(list(map(str, command))).splitlines():
-        words = line.split()
-        times[int(words[0])] = float(words[1])
-    return times
+    return times_of(output_of(list(map(str, command))))
 
 
-def libraries(args, folder):
+def times_of(output):
+    return {int(size): float(time_us) for size, time_us in map(str.split, output.splitlines())}
+
+
+def libraries(args, folder, hosts):
     """{name: function(first, last, iterations) -> {bytes: microseconds}}, Tutti first."""
     tutti = pathlib.Path(args.build) / "bin" / "all_reduce_perf"
     if not tutti.exists():
         sys.exit(f"{tutti} is missing: build first, or name the build folder with --build")
-    found = {"tutti": lambda *r: run_tutti(tutti, args, *r)}
+    found = {"tutti": lambda *r: run_tutti(tutti, args, hosts, folder, *r)}
     for name, flags in MPI_FLAGS.items():
+        if hosts and name != "openmpi":
+            continue
         compiler, launcher = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
         if not compiler or not launcher:
             print(f"# mpicc.{name} or mpirun.{name} is missing: left out")
             continue
-        program = pathlib.Path(folder) / f"mpi_all_reduce_{name}"
+        program = folder / f"mpi_all_reduce_{name}"
         subprocess.run([compiler, "-O3", "-o", program, SOURCE], check=True)
-        found[name] = lambda *r, l=launcher, f=flags, p=program: run_mpi(l, f, p, args, *r)
+        command = [launcher]
+        if hosts:
+            command, flags = [*hosts.within(0), launcher], mpi_hosts(hosts, args.procs, folder)
+        found[name] = lambda *r, l=command, f=flags, p=program: run_mpi(l, f, p, args, *r)
+    if hosts:
+        program = folder / "gloo_all_reduce"
+        built = subprocess.run(["g++", "-std=c++20", "-O3", "-o", program, GLOO_SOURCE, "-lgloo",
+                                "-lpthread"], check=False, capture_output=True)
+        if built.returncode == 0:
+            found["gloo"] = lambda *r: run_gloo(program, args, hosts, *r)
+        else:
+            print("# libgloo-dev is missing: left out")
     return found
 
 
 def measure(args):
     samples = {}  # (name, bytes) -> [microseconds of each round]
-    with tempfile.TemporaryDirectory() as folder:
-        runs = libraries(args, folder)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        hosts = stack.enter_context(Hosts(args.hosts, args.rate)) if args.hosts else None
+        runs = libraries(args, folder, hosts)
         names = list(runs)
         for round_number in range(args.rounds):
             # Another library goes first in each round.
@@ -117,7 +197,8 @@ def measure(args):
 
 
 def print_table(args, names, samples):
-    print(f"# {platform.node()}, {os.cpu_count()} CPUs, {args.procs} processes, "
+    between = f" on {args.hosts} hosts, {args.rate or 'no limit'}" if args.hosts else ""
+    print(f"# {platform.node()}, {os.cpu_count()} CPUs, {args.procs} processes{between}, "
           f"{args.rounds} rounds, {args.small_iters} iterations up to {SMALL_BYTES} B, "
           f"{args.iters} above; algorithm {args.algo or 'auto'}")
     others = names[1:]
@@ -130,6 +211,10 @@ def print_table(args, names, samples):
             rounds = [a / b for a, b in zip(samples[n, size], samples["tutti", size])]
             line += f"{medians[n] / medians['tutti']:>20.2f} [{min(rounds):.2f}..{max(rounds):.2f}]"
         print(line)
+    for n in others:
+        ratios = [statistics.median(samples[n, size]) / statistics.median(samples["tutti", size])
+                  for size in sizes_of(args)]
+        print(f"# geometric mean of {n}/tutti: {statistics.geometric_mean(ratios):.2f}")
 
 
 def main():
@@ -137,6 +222,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=str(HERE.parent / "build"), help="build folder")
     parser.add_argument("--procs", type=int, default=2)
+    parser.add_argument("--hosts", type=int, default=0, help="network namespaces; 0: none")
+    parser.add_argument("--rate", help="of what a host sends, as tc(8) has it, like 1gbit")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--min-bytes", type=parse_bytes, default=8)
     parser.add_argument("--max-bytes", type=parse_bytes, default=64 << 20)
@@ -146,6 +233,9 @@ def main():
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--algo", help="force one of Tutti's algorithms")
     args = parser.parse_args()
+    if args.hosts and args.procs % args.hosts:
+        parser.error(f"--procs {args.procs} is no multiple of --hosts {args.hosts}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # or the hosts would stay
     names, samples = measure(args)
     print_table(args, names, samples)
 

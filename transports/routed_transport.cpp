@@ -58,6 +58,7 @@ class RoutedTransport final : public Transport {
     const Rank near = near_->unflushed();
     return near != kNoRank ? near : far_->unflushed();
   }
+  [[nodiscard]] bool await(Rank peer, std::int64_t ns) override { return of(peer).await(peer, ns); }
   [[nodiscard]] Owed owed() const override {
     const Owed near = near_->owed();
     return near.bytes > 0 ? near : far_->owed();

@@ -67,6 +67,10 @@ class Transport {
   // A peer to which something that was committed, consumed or published still needs progress() of
   // this rank; kNoRank: all is on its way. After progress(). User thread, never blocks.
   [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
+  // Sleeps until bytes have come from `peer` or can go to it, at most `ns`; others' may end it,
+  // too. False, and at once: nothing would wake who sleeps for `peer`, as in shared memory. User
+  // thread.
+  [[nodiscard]] virtual bool await(Rank /*peer*/, std::int64_t /*ns*/) { return false; }
   // A peer whose host has not taken all of it yet, so that close() could lose the rest; 0 bytes:
   // none. The same.
   struct Owed {

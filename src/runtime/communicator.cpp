@@ -21,9 +21,14 @@ namespace {
 // that come without pause are far shorter.
 constexpr std::uint32_t kSpinsWithCore = 50'000;
 
-WaitPolicy make_wait_policy(const Config& config, std::int32_t host_ranks, std::int32_t cores) {
+// The same of a transport that asks the kernel in every round.
+constexpr std::uint32_t kSpinsOfPump = 500;
+
+WaitPolicy make_wait_policy(const Config& config, std::int32_t host_ranks, std::int32_t cores,
+                            bool pumps) {
   WaitPolicy policy;
-  policy.spins = config.spin != kSpinAuto ? config.spin : host_ranks <= cores ? kSpinsWithCore : 0;
+  const std::uint32_t with_core = pumps ? kSpinsOfPump : kSpinsWithCore;
+  policy.spins = config.spin != kSpinAuto ? config.spin : host_ranks <= cores ? with_core : 0;
   return policy;
 }
 
@@ -207,7 +212,8 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   settings_ = *settings;
   TUTTI_TRY(agree_on_settings(deadline));
   allocate_on_device();
-  wait_policy_ = make_wait_policy(config_, host_ranks_, host_cores_);
+  wait_policy_ = make_wait_policy(config_, host_ranks_, host_cores_,
+                                  transport_ && transport_->capabilities().pumps);
   nt_bytes_ = make_nt_bytes(config_, host_ranks_);
   TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,
             host_ranks_, host_cores_, wait_policy_.spins);

@@ -294,6 +294,8 @@ class Operation {
   [[nodiscard]] Result<bool> advance();
   // Nothing has moved for waited_ns: looks at peers, poison and clocks.
   [[nodiscard]] Status look_around(std::int64_t waited_ns);
+  // Sleeps until something may have moved, at most `ns`; false: nothing would wake it.
+  [[nodiscard]] bool block(std::int64_t ns);
   // Does the rank that is waited for run on the core of this thread?
   [[nodiscard]] bool peer_shares_core() const;
   // The cheap check of every waiting round.

@@ -265,6 +265,11 @@ Rank Operation::blocked_on() const {
   return sends ? transport->unflushed() : plan_->executor->blocked_on();
 }
 
+bool Operation::block(std::int64_t ns) {
+  const Rank peer = blocked_on();
+  return peer != kNoRank && communicator_.transport_->await(peer, ns);
+}
+
 // Can this operation no longer complete? After a death only what waits for the dead, or for a rank
 // that has given up, is lost: the rest completes from what is on its way. Nobody waits for ever,
 // since of all that wait for each other some rank waits for the dead one itself. Every other poison
@@ -419,7 +424,7 @@ Status run_one(Operation& operation, WaitPolicy& policy) {
       continue;
     }
     if (waiter.should_look()) look_for_peer(operation, waiter, policy);
-    const bool slow = waiter.wait();
+    const bool slow = waiter.wait([&](std::int64_t ns) { return operation.block(ns); });
     if (slow || ++rounds % kPoisonPollRounds == 0)
       if (slow || operation.disturbed()) TUTTI_TRY(operation.look_around(waiter.waited_ns()));
   }

@@ -1,5 +1,6 @@
-// Adaptive waiting: spin, then yield, then sleep. Cheap while the peer is about to answer, polite
-// when there are more ranks than cores, quiet when nobody comes.
+// Adaptive waiting: spin, then yield, then sleep; where the kernel wakes who waits for a socket,
+// spin and then sleep there. Cheap while the peer is about to answer, polite when there are more
+// ranks than cores, quiet when nobody comes.
 #pragma once
 
 #include <sched.h>
@@ -43,8 +44,10 @@ class Waiter {
   void stop_spinning() { round_ = policy_.spins; }
 
   // One round of waiting. True when the wait has become slow: the caller then looks at clocks,
-  // peers and poison beyond the cheap check it makes every round.
-  bool wait() {
+  // peers and poison beyond the cheap check it makes every round. `block(ns)` sleeps until
+  // something comes, at most so long; false, and at once: nothing would wake it.
+  template <typename Block>
+  bool wait(Block&& block) {
     if (round_ < policy_.spins) {
       ++round_;
       relax();
@@ -52,6 +55,7 @@ class Waiter {
     }
     const std::int64_t now = now_ns();
     if (slow_since_ns_ == 0) slow_since_ns_ = now;
+    if (block(policy_.max_sleep_ns)) return now - slow_since_ns_ > kSlowNs;
     if (now - slow_since_ns_ < policy_.yield_ns) {
       sched_yield();
       return now - slow_since_ns_ > kSlowNs;
@@ -60,6 +64,9 @@ class Waiter {
     nanosleep(&pause, nullptr);
     sleep_ns_ = sleep_ns_ * 2 < policy_.max_sleep_ns ? sleep_ns_ * 2 : policy_.max_sleep_ns;
     return true;
+  }
+  bool wait() {
+    return wait([](std::int64_t /*ns*/) { return false; });
   }
 
   // How long nothing has moved; 0 while still spinning.

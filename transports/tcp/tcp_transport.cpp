@@ -30,6 +30,7 @@ using namespace tcp;
 constexpr LinkCost kFlaggedCost{.alpha_ns = 15'000, .beta_ns_per_byte = 0.8};
 constexpr LinkCost kSlotsCost{.alpha_ns = 17'000, .beta_ns_per_byte = 0.8};
 
+constexpr std::int64_t kMostAwaitNs = 900'000'000;
 constexpr std::int64_t kConnectNs = 10'000'000'000;  // the kernel would try for two minutes
 
 class TcpTransport final : public Transport {
@@ -63,6 +64,7 @@ class TcpTransport final : public Transport {
     const auto found = std::ranges::find_if(active_, [](Peer* peer) { return !peer->flushed(); });
     return found == active_.end() ? kNoRank : (*found)->rank();
   }
+  [[nodiscard]] bool await(Rank peer, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {
     for (Peer* const peer : active_)
       if (const std::uint64_t bytes = peer->unacknowledged_bytes()) return {peer->rank(), bytes};
@@ -113,6 +115,7 @@ class TcpTransport final : public Transport {
                               std::size_t opening_bytes, std::span<const std::byte> opening);
   void admit(Rank from, ProcessFd socket, const Token& reply);
   void receive_from(Rank rank, Peer::Side side);
+  void ask_for_room(Peer& peer, bool wanted);
   void pump_all() {
     for (Peer* const peer : active_) peer->pump();
   }
@@ -284,6 +287,29 @@ Status TcpTransport::progress() {
   }
   pump_all();
   return door_->tick();
+}
+
+// Room for what waits to be sent wakes, too; only a sleeper asks for that, since there nearly
+// always is some.
+bool TcpTransport::await(Rank rank, std::int64_t ns) {
+  if (!home_.inbox || rank == home_.rank) return false;
+  std::array<epoll_event, 1> event;
+  const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(std::min(ns, kMostAwaitNs))};
+  for (Peer* const peer : active_) ask_for_room(*peer, true);
+  const int woken = ::epoll_pwait2(epoll_.get(), event.data(), 1, &most, nullptr);
+  for (Peer* const peer : active_) ask_for_room(*peer, false);
+  return woken >= 0 || errno == EINTR;  // kernels before 5.11 have no such call
+}
+
+void TcpTransport::ask_for_room(Peer& peer, bool wanted) {
+  for (const Peer::Side side : {Peer::kMade, Peer::kAccepted}) {
+    auto& stream = peer.stream(side);
+    if (!stream || stream->down() || !stream->pending()) continue;
+    epoll_event event{.events = EPOLLIN | (wanted ? EPOLLOUT : 0u),
+                      .data = {.u64 = event_of(peer.rank(), side)}};
+    // Without it the sleep ends at its time.
+    static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream->fd(), &event));
+  }
 }
 
 void TcpTransport::close() {
