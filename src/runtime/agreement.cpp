@@ -22,20 +22,30 @@ struct Announcement {
   std::array<char, 256> order_source{};  // for people
 };
 
-// Launchers bind each rank to cores of its own: the ranks of a host have all of these. Masks that
-// overlap without being equal count twice, up to what the machine has; so it is the same for all.
-std::int32_t cores_together(std::span<const Settings> all, const std::vector<PeerInfo>& peers,
-                            std::uint64_t host) {
+// What the ranks of one machine share, whatever hosts they say they are: containers with networks
+// of their own are hosts to the job and take the same cores.
+struct Machine {
+  std::int32_t ranks = 0, cores = 0;
+};
+
+// Launchers bind each rank to cores of its own: the ranks of a machine have all of these. Masks
+// that overlap without being equal count twice, up to what the machine has; so it is the same for
+// all.
+Machine machine_of(Rank of, std::span<const Settings> all, const std::vector<PeerInfo>& peers) {
+  const auto own = static_cast<std::size_t>(of);
   std::map<std::uint64_t, std::int32_t> cores;  // by mask
   std::int32_t most = 1;
+  Machine machine;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (peers[rank].host_id != host) continue;
+    const bool here = all[own].machine != 0 ? all[rank].machine == all[own].machine
+                                            : peers[rank].host_id == peers[own].host_id;
+    if (!here) continue;
+    ++machine.ranks;
     cores.emplace(all[rank].cores_hash, all[rank].cores);
     most = std::max(most, all[rank].machine_cores);
   }
-  std::int32_t together = 0;
-  for (const auto& [mask, count] : cores) together = std::min(together + count, most);
-  return together;
+  for (const auto& [mask, count] : cores) machine.cores = std::min(machine.cores + count, most);
+  return machine;
 }
 
 // As if every message took the wire: the longest way decides.
@@ -53,7 +63,8 @@ Result<Settings> Communicator::decide() {
   TUTTI_TRY_ASSIGN(Settings settings, make_settings(config_, usable_cpus()));
   settings.cores_hash = seat_hash(topology::seat_of_this_thread());
   settings.machine_cores = machine_cpus();
-  host_cores_ = settings.cores;
+  settings.machine = boot_identity();
+  machine_cores_ = settings.cores;
   if (rank_ != 0) return settings;
   measured_ = apply_profile(config_, log_, settings);
   if (ranks_ == 1) return settings;
@@ -82,8 +93,10 @@ Status Communicator::agree_on_settings(Deadline deadline) {
   for (const Settings& other : all)
     if (other.direct.access < settings_.direct.access) settings_.direct = other.direct;
   TUTTI_TRY(check_settings(settings_));
-  host_cores_ = cores_together(all, peers_, peers_[static_cast<std::size_t>(rank_)].host_id);
-  const std::int32_t cores = cores_together(all, peers_, peers_.front().host_id);
+  const Machine machine = machine_of(rank_, all, peers_);
+  machine_ranks_ = machine.ranks;
+  machine_cores_ = machine.cores;
+  const std::int32_t cores = machine_of(0, all, peers_).cores;
   const bool laid_out = layout_matters(all, peers_), wired = transport_->capabilities().pumps;
   if (laid_out || wired || cores != settings_.cores)
     TUTTI_TRY(agree_again(place, cores, laid_out, deadline));

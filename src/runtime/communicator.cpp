@@ -24,21 +24,21 @@ constexpr std::uint32_t kSpinsWithCore = 50'000;
 // The same of a transport that asks the kernel in every round.
 constexpr std::uint32_t kSpinsOfPump = 500;
 
-WaitPolicy make_wait_policy(const Config& config, std::int32_t host_ranks, std::int32_t cores,
+WaitPolicy make_wait_policy(const Config& config, std::int32_t ranks, std::int32_t cores,
                             bool pumps) {
   WaitPolicy policy;
   const std::uint32_t with_core = pumps ? kSpinsOfPump : kSpinsWithCore;
-  policy.spins = config.spin != kSpinAuto ? config.spin : host_ranks <= cores ? with_core : 0;
+  policy.spins = config.spin != kSpinAuto ? config.spin : ranks <= cores ? with_core : 0;
   return policy;
 }
 
-// Stores go around the cache once the buffers of the host's ranks together outgrow the last level:
-// below, the reader finds them there.
-std::uint64_t make_nt_bytes(const Config& config, std::int32_t host_ranks) {
+// Stores go around the cache once the buffers of the machine's ranks together outgrow the last
+// level: below, the reader finds them there.
+std::uint64_t make_nt_bytes(const Config& config, std::int32_t ranks) {
   if (config.nt_bytes != 0) return config.nt_bytes;
   const std::size_t l3 = l3_cache_bytes();
   constexpr std::size_t kUnknownL3 = std::size_t{32} << 20;
-  return (l3 != 0 ? l3 : kUnknownL3) / (2 * static_cast<std::uint64_t>(host_ranks));
+  return (l3 != 0 ? l3 : kUnknownL3) / (2 * static_cast<std::uint64_t>(ranks));
 }
 
 // Once a process: a misspelt variable should not go unnoticed.
@@ -212,11 +212,11 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   settings_ = *settings;
   TUTTI_TRY(agree_on_settings(deadline));
   allocate_on_device();
-  wait_policy_ = make_wait_policy(config_, host_ranks_, host_cores_,
+  wait_policy_ = make_wait_policy(config_, machine_ranks_, machine_cores_,
                                   transport_ && transport_->capabilities().pumps);
-  nt_bytes_ = make_nt_bytes(config_, host_ranks_);
+  nt_bytes_ = make_nt_bytes(config_, machine_ranks_);
   TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,
-            host_ranks_, host_cores_, wait_policy_.spins);
+            host_ranks_, machine_cores_, wait_policy_.spins);
   return {};
 }
 

@@ -237,7 +237,8 @@ class Communicator {
   std::vector<PeerInfo> peers_;
   std::int32_t host_ranks_ = 1;
   Settings settings_;
-  std::int32_t host_cores_ = 1;  // that the ranks of this host may use together
+  std::int32_t machine_ranks_ = 1;
+  std::int32_t machine_cores_ = 1;  // that the ranks of this machine may use together
   WaitPolicy wait_policy_;
   std::uint64_t nt_bytes_ = 0;
   RankOrders orders_;                   // rank 0's

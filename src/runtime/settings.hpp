@@ -35,9 +35,10 @@ struct Settings {
   std::uint32_t slots = 0;       // forced; 0: by price
   std::uint32_t replicas = 0;    // forced; 0: by price
   std::uint32_t min_slices = 0;  // forced; 0: as few as fit
-  std::int32_t cores = 1;        // each rank's own, then those of all ranks of rank 0's host
+  std::int32_t cores = 1;        // each rank's own, then those of all ranks of rank 0's machine
   std::uint64_t cores_hash = 0;  // each rank's own: which cores these are
   std::int32_t machine_cores = 1;
+  std::uint64_t machine = 0;                        // each rank's own: boot_identity(), 0: unknown
   std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   TransportChoice transport = TransportChoice::kAuto;

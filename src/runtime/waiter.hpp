@@ -1,6 +1,6 @@
-// Adaptive waiting: spin, then yield, then sleep; where the kernel wakes who waits for a socket,
-// spin and then sleep there. Cheap while the peer is about to answer, polite when there are more
-// ranks than cores, quiet when nobody comes.
+// Adaptive waiting: spin, then yield, then sleep, in epoll where the kernel wakes who waits for a
+// socket. Cheap while the peer is about to answer, polite when there are more ranks than cores,
+// quiet when nobody comes.
 #pragma once
 
 #include <sched.h>
@@ -55,11 +55,11 @@ class Waiter {
     }
     const std::int64_t now = now_ns();
     if (slow_since_ns_ == 0) slow_since_ns_ = now;
-    if (block(policy_.max_sleep_ns)) return now - slow_since_ns_ > kSlowNs;
     if (now - slow_since_ns_ < policy_.yield_ns) {
       sched_yield();
       return now - slow_since_ns_ > kSlowNs;
     }
+    if (block(policy_.max_sleep_ns)) return true;
     const timespec pause{0, static_cast<long>(sleep_ns_)};
     nanosleep(&pause, nullptr);
     sleep_ns_ = sleep_ns_ * 2 < policy_.max_sleep_ns ? sleep_ns_ * 2 : policy_.max_sleep_ns;

@@ -44,7 +44,6 @@ void run_hosts(const Hosts& hosts,
                const std::vector<int>& killed = {}) {
   set("TUTTI_IFNAME", "lo");
   set("TUTTI_TRANSPORT", hosts.transport);
-  set("TUTTI_SPIN", "0");  // each host takes this machine's cores for its own
   const auto results = testing::run_forked(
       hosts.ranks,
       [&](const testing::ForkedRank& self) {
