@@ -1,6 +1,6 @@
-// Times gloo::allreduce of float sums over Gloo's TCP transport by the method of all_reduce_perf, as
-// mpi_all_reduce.c does. Out-of-place, both of Gloo's algorithms; a line "bytes microseconds" for
-// each size has the faster one. Ranks meet by files in a folder that all of them see.
+// Times gloo::allreduce of float sums over Gloo's TCP transport by the method of all_reduce_perf,
+// as mpi_all_reduce.c does. Out-of-place, both of Gloo's algorithms; a line "bytes microseconds"
+// for each size has the faster one. Ranks meet by files in a folder that all of them see.
 //
 // Usage: gloo_all_reduce rank ranks address folder min_bytes max_bytes factor iterations warmup
 // Built and run by compare_mpi.py; not part of the main build.
@@ -55,8 +55,8 @@ double time_us(Job& job, Algorithm algorithm, std::size_t bytes, int iterations)
 
 int main(int argc, char** argv) {
   if (argc != 10) {
-    std::fprintf(stderr,
-                 "usage: %s rank ranks address folder min max factor iterations warmup\n", argv[0]);
+    std::fprintf(stderr, "usage: %s rank ranks address folder min max factor iterations warmup\n",
+                 argv[0]);
     return 2;
   }
   const int rank = std::atoi(argv[1]), ranks = std::atoi(argv[2]);
