@@ -96,6 +96,7 @@ class ScriptedPlane final : public ControlPlane {
   [[nodiscard]] Result<std::unique_ptr<ChildJob>> prepare_child() override {
     return std::make_unique<ScriptedChild>();
   }
+  [[nodiscard]] Status await_writable(int, Deadline) override { return {}; }
   void watch_peers(std::function<void(Rank)>) override {}
   void forget_peers() override {}
   [[nodiscard]] bool has_pidfd() const override { return true; }
