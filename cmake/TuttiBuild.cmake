@@ -56,12 +56,13 @@ function(tutti_program name)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK})
 endfunction()
 
-# tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...] [RELEASE_ONLY]): GoogleTest
-# cases, one ctest test each case, found when ctest runs. The target gpu_tests builds those with the
-# label gpu. RELEASE_ONLY leaves the program out of the sanitizer builds: for tests that would only
-# take long there, not for tests that fail there.
+# tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...] [RELEASE_ONLY] [UNLISTED]):
+# GoogleTest cases, one ctest test each case, found when ctest runs. The target gpu_tests builds
+# those with the label gpu. RELEASE_ONLY leaves the program out of the sanitizer builds: for tests
+# that would only take long there, not for tests that fail there. UNLISTED only builds the program:
+# another test runs it (tests/machine).
 function(tutti_test name)
-  cmake_parse_arguments(arg "RELEASE_ONLY" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "RELEASE_ONLY;UNLISTED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(arg_RELEASE_ONLY AND TUTTI_SANITIZE)
     return()
   endif()
@@ -79,6 +80,9 @@ function(tutti_test name)
   target_link_libraries(${name} PRIVATE tutti_options ${arg_LINK} GTest::gtest_main GTest::gmock)
   if("gpu" IN_LIST arg_LABELS)
     add_dependencies(gpu_tests ${name})
+  endif()
+  if(arg_UNLISTED)
+    return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
                        TEST_PREFIX ${name}.

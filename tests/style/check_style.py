@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 CODE_SUFFIXES = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".cmake", ".sh", ".pml"}
-CODE_NAMES = {"CMakeLists.txt", "quickstart", "run", "rdma_machine", "init", "guest", "verbs_stack"}
+CODE_NAMES = {"CMakeLists.txt", "quickstart", "run", "rdma_machine", "init", "guest", "verbs_stack",
+              "run_tests"}
 CPP_SUFFIXES = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh"}
 MAX_COLUMNS = 100
 WARN_LINES = 600
