@@ -1,5 +1,5 @@
-"""Hosts to measure between on one machine: network namespaces joined by a bridge, as many as wanted,
-each with a name and a /dev/shm of its own.
+"""Hosts to measure between on one machine: network namespaces joined by a bridge, as many as
+wanted, each with a name and a /dev/shm of its own.
 
 What they send passes through a token bucket filter of tc(8) where a rate is given. Needs root and
 iproute2. Everything is gone at the end, however it ends.
