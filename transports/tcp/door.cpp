@@ -1,6 +1,7 @@
 #include "transports/tcp/door.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -43,9 +44,11 @@ void Door::hear(std::uint64_t event) {
 void Door::accept_some() {
   for (int accepted = 0; accepted < kMostAccepts; ++accepted) {
     ProcessFd socket = accept_from(listener_.get());
-    if (!socket && is_shortage(errno)) return run_short(errno);
-    if (!socket) return;
+    const int error_number = socket ? 0 : errno;
+    // The kernel asks for a descriptor before it looks whether anybody waits.
+    if (is_shortage(error_number) && somebody_waits()) return run_short(error_number);
     short_since_ns_ = 0;
+    if (!socket) return;
     if (newcomers_.size() >= kMostNewcomers)
       drop(newcomers_.begin(), LogLevel::kInfo, "too many that say nothing");
     const std::uint64_t event = next_event_++;
@@ -56,6 +59,11 @@ void Door::accept_some() {
     else
       listen_to(place);  // most have spoken already
   }
+}
+
+bool Door::somebody_waits() const {
+  pollfd listener{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&listener, 1, 0) == 1;
 }
 
 // The listener would be ready all the time.

@@ -59,6 +59,7 @@ class Door {
   using Newcomers = std::map<std::uint64_t, Newcomer>;  // by event, so the oldest comes first
 
   void accept_some();
+  [[nodiscard]] bool somebody_waits() const;
   void run_short(int error_number);
   void listen_to(Newcomers::iterator newcomer);
   void welcome(Newcomers::iterator newcomer);

@@ -218,14 +218,14 @@ TEST_F(DoorTest, AnotherVersionIsToldAndNamedInOneLine) {
   EXPECT_TRUE(admitted_.empty());
 }
 
-// As of a program that has used up its descriptors: none above those that are open now.
+// As of a program that has used up its descriptors: so many above those that are open now.
 class NoDescriptors {
  public:
-  NoDescriptors() {
+  explicit NoDescriptors(rlim_t spare = 0) {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
     rlimit none = before_;
     const UniqueFd next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    none.rlim_cur = static_cast<rlim_t>(next.get());
+    none.rlim_cur = static_cast<rlim_t>(next.get()) + spare;
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   }
   NoDescriptors(const NoDescriptors&) = delete;
@@ -252,6 +252,15 @@ TEST_F(DoorTest, WithoutADescriptorConnectionsWaitAndTheLogSaysSoOnce) {
   turn_until([&] { return !admitted_.empty(); });
   EXPECT_TRUE(told_);
   EXPECT_EQ(log_lines(), 1) << log_text();
+}
+
+TEST_F(DoorTest, TheLastDescriptorIsNoShortageWhileNobodyElseWaits) {
+  const Visitor guest(at_);
+  guest.say_value(invited());
+  const NoDescriptors none(1);
+  turn_until([&] { return !admitted_.empty(); });
+  EXPECT_EQ(turn(), 0);
+  EXPECT_EQ(log_lines(), 0) << log_text();
 }
 
 TEST_F(DoorTest, ForAStrangerWithoutADescriptorNothingEnds) {
