@@ -101,8 +101,9 @@ void Communicator::drain() {
   if (!transport_ || !board_) return;
   Waiter waiter({.spins = 100});
   bool warned = false;
-  Transport::Owed owed = transport_->owed();
+  Transport::Owed owed = transport_->owed(), last = owed;
   for (; owed.bytes > 0 && !board_->poisoned(); owed = transport_->owed()) {
+    last = owed;
     static_cast<void>(waiter.wait());
     if (waiter.waited_ns() >= config_.op_timeout_ns) break;
     if (!warned && waiter.waited_ns() >= config_.warn_after_ns) {
@@ -112,11 +113,14 @@ void Communicator::drain() {
     }
     if (!transport_->progress()) return;
   }
-  if (owed.bytes > 0 && !board_->poisoned())
-    TUTTI_LOG(log_, LogLevel::kError,
-              "left with {} bytes of finished calls that {} has not taken within the operation "
-              "timeout (TUTTI_OP_TIMEOUT_S): they are lost to it",
-              owed.bytes, describe_rank(peers_, owed.peer));
+  // Who has left in order needed nothing more; of a poisoned communicator nobody does.
+  if (last.bytes == 0 || board_->poisoned() || transport_->has_left(last.peer)) return;
+  const Status health = transport_->health(last.peer);
+  if (owed.bytes == 0 && health) return;
+  TUTTI_LOG(log_, LogLevel::kWarn,
+            "left with {} bytes of finished calls that {} has not taken: they are lost to it; {}",
+            last.bytes, describe_rank(peers_, last.peer),
+            health ? "the operation timeout (TUTTI_OP_TIMEOUT_S) is over" : health.error().message);
 }
 
 // Of deaths on other hosts there is no notice but the poison that names one.
