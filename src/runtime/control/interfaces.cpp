@@ -17,9 +17,10 @@ namespace {
 
 std::optional<TcpAddress> usable_address(const sockaddr* name) {
   const std::optional<TcpAddress> address = name ? tcp::address_of(name) : std::nullopt;
-  if (address && address->v6 &&
-      IN6_IS_ADDR_LINKLOCAL(reinterpret_cast<const in6_addr*>(address->ip.data())))
-    return std::nullopt;
+  if (!address || !address->v6) return address;
+  in6_addr ip{};
+  std::memcpy(&ip, address->ip.data(), sizeof ip);
+  if (IN6_IS_ADDR_LINKLOCAL(&ip)) return std::nullopt;
   return address;
 }
 
