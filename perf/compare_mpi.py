@@ -131,7 +131,8 @@ def mpi_hosts(hosts, procs, folder):
     agent.chmod(0o755)
     each = procs // hosts.count
     yields = int(procs > os.cpu_count())  # each host takes all cores for its own
-    return ["--allow-run-as-root", "--mca", "mpi_yield_when_idle", str(yields),
+    # Each host would bind its first rank to the same core.
+    return ["--allow-run-as-root", "--bind-to", "none", "--mca", "mpi_yield_when_idle", str(yields),
             "--host", ",".join(f"{hosts.address(i)}:{each}" for i in range(hosts.count)),
             "--mca", "plm_rsh_agent", str(agent), "--mca", "pml", "ob1",
             "--mca", "btl", "tcp,vader,self", "--mca", "btl_tcp_if_include", "eth0",
