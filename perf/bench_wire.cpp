@@ -80,8 +80,9 @@ class Rank2 {
     require(transport_->connect(1 - rank, patience()));
   }
   ~Rank2() {
-    // What was sent last is to arrive.
-    until([&] { return transport_->owed().bytes == 0; });
+    // What was sent last is to arrive, and that everything was consumed.
+    transport_->publish_done(operation_);
+    until([&] { return transport_->unflushed() == kNoRank && transport_->owed().bytes == 0; });
     require(plane_->barrier(patience()));
     transport_->close();
   }

@@ -64,8 +64,10 @@ class Transport {
   // Moves pending bytes; a no-op where connections are shared. User or progress thread, never
   // blocks.
   [[nodiscard]] virtual Status progress() { return {}; }
-  // A peer to which something that was committed, consumed or published still needs progress() of
-  // this rank; kNoRank: all is on its way. After progress(). User thread, never blocks.
+  // A peer to which something that was committed, or had been consumed at the last publish_done(),
+  // or was published there, still needs progress() of this rank; kNoRank: all is on its way. What
+  // is consumed later may wait for the next message that way. After progress(). User thread, never
+  // blocks.
   [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
   // Sleeps until bytes have come from `peer` or can go to it, at most `ns`; others' may end it,
   // too. False, and at once: nothing would wake who sleeps for `peer`, as in shared memory. User

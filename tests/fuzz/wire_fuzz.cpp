@@ -39,9 +39,8 @@ void read_frames(std::span<const std::byte> stream, std::size_t opening_bytes = 
   require(sent == static_cast<ssize_t>(stream.size()), "the stream fits into a socket");
   other.reset();
   tcp::Stream& end = *peer.stream(tcp::Peer::kAccepted);
-  while (end.receive(peer)) {
-  }
-  require(end.down() && !end.cause().empty(), "a stream that has ended says why");
+  while (!end.down()) static_cast<void>(end.receive(peer));
+  require(!end.cause().empty(), "a stream that has ended says why");
   for (const Rank stranger : {0, 2}) {
     const auto* const pair = reinterpret_cast<const std::byte*>(&home.inbox->pair(stranger));
     require(

@@ -43,11 +43,27 @@ void Peer::pump() {
   if (way == nullptr || way->down()) return;
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
     pump_messages(*way, static_cast<std::uint8_t>(std::countr_zero(left)));
-  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1)
-    pump_credit(*way, static_cast<std::uint8_t>(std::countr_zero(left)));
-  if (home_.done > done_said_)
-    way->queue({.kind = FrameKind::kDone, .number = done_said_ = home_.done});
+  if (way->pending() || words_wait_)
+    pump_words(*way);
+  else
+    words_wait_ = has_words();
   way->flush();
+}
+
+bool Peer::has_words() const {
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    if (recv_.of[index].next != credited_[index]) return true;
+  }
+  return home_.done > done_said_;
+}
+
+void Peer::pump_words(Stream& way) {
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1)
+    pump_credit(way, static_cast<std::uint8_t>(std::countr_zero(left)));
+  if (home_.done > done_said_)
+    way.queue({.kind = FrameKind::kDone, .number = done_said_ = home_.done});
+  words_wait_ = words_due_ = false;
 }
 
 void Peer::pump_messages(Stream& way, std::uint8_t index) {
@@ -76,6 +92,7 @@ void Peer::pump_credit(Stream& way, std::uint8_t index) {
 void Peer::say_goodbye() {
   pump();
   if (Stream* const way = this->way()) {
+    pump_words(*way);
     way->queue({.kind = FrameKind::kBye});
     way->flush();
   }
@@ -83,7 +100,7 @@ void Peer::say_goodbye() {
 
 bool Peer::flushed() {
   const Stream* const way = this->way();
-  return way == nullptr || !way->pending();
+  return way == nullptr || way->down() || (!way->pending() && !words_due_);
 }
 
 std::uint64_t Peer::unacknowledged_bytes() {

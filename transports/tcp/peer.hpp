@@ -47,8 +47,12 @@ class Peer final : public Sink {
   [[nodiscard]] Connection open_send(const ConnectionSpec& spec);
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 
-  // Sends what this rank has committed, consumed and done since the last time.
+  // Sends what this rank has committed, and with it what it has consumed and done. Where nothing
+  // was committed these words wait for the next time, since a packet costs as much as a small
+  // message: the last ones of a call go with the first message of the next one.
   void pump();
+  // A call has ended.
+  void end_call() { words_due_ = has_words(); }
   // The last that is sent.
   void say_goodbye();
   // Has the kernel everything that was pumped? And what of it has the peer's kernel not?
@@ -67,6 +71,8 @@ class Peer final : public Sink {
  private:
   void pump_messages(Stream& way, std::uint8_t index);
   void pump_credit(Stream& way, std::uint8_t index);
+  [[nodiscard]] bool has_words() const;
+  void pump_words(Stream& way);
   void land_cells(const Frame& frame, const std::byte* bytes);
 
   const Rank rank_;
@@ -82,6 +88,8 @@ class Peer final : public Sink {
   // By index: messages and credits sent, and messages of slots that have landed.
   std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{}, produced_{};
   std::uint64_t done_ = 0, done_said_ = 0;
+  bool words_wait_ = false;  // since the pump before
+  bool words_due_ = false;   // of a call that has ended: the next one does not end before they left
   bool has_left_ = false;
 };
 

@@ -124,9 +124,12 @@ std::size_t Stream::read() {
 bool Stream::receive(Sink& sink) {
   for (int reads = 0; reads < kMostReads && !down(); ++reads) {
     const bool landing = landing_left_bytes_ > 0;
-    if (read() == 0) return false;
+    const std::size_t room = landing_left_bytes_ + kBufferBytes - have_bytes_;
+    const std::size_t got = read();
+    if (got == 0) return false;
     if (landing && landing_left_bytes_ == 0 && !sink.landed(landing_frame_)) fail_dishonest();
     if (landing_left_bytes_ == 0) parse(sink);
+    if (got < room) return false;
   }
   return !down();
 }

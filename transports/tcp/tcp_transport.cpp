@@ -56,7 +56,7 @@ class TcpTransport final : public Transport {
   [[nodiscard]] Result<Connection> open_recv(const ConnectionSpec& spec) override;
   void publish_done(std::uint64_t operation) override {
     home_.done = operation;
-    pump_all();
+    for (Peer* const peer : active_) peer->end_call();
   }
   [[nodiscard]] std::uint64_t done_of(Rank rank) const override;
   [[nodiscard]] Status progress() override;
