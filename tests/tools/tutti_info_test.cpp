@@ -68,6 +68,19 @@ TEST(TuttiInfo, JsonShowsWhatIsSet) {
   EXPECT_TRUE(found);
 }
 
+TEST(TuttiInfo, SaysByWhichWayMessagesTravelAndWhy) {
+  const auto ways_with = [](const std::string& environment) {
+    return nlohmann::json::parse(run(environment, "--json").output)["ways"];
+  };
+  const auto chosen = ways_with("TUTTI_IFNAME=lo TUTTI_TRANSPORT=auto");
+  EXPECT_EQ(chosen["within a host"], "shm, since its ranks can share memory");
+  EXPECT_EQ(chosen["between hosts"], "tcp at 127.0.0.1 (lo), as TUTTI_IFNAME=lo says");
+  EXPECT_EQ(ways_with("TUTTI_TRANSPORT=tcp")["within a host"], "tcp, as TUTTI_TRANSPORT=tcp says");
+  EXPECT_EQ(ways_with("TUTTI_TRANSPORT=shm")["between hosts"], "none, as TUTTI_TRANSPORT=shm says");
+  EXPECT_THAT(std::string(ways_with("TUTTI_IFNAME=no-such-one")["between hosts"]),
+              StartsWith("none: "));
+}
+
 TEST(TuttiInfo, ShowsTheLauncher) {
   const std::string by_hand = "TUTTI_RANK=2 TUTTI_RANKS=5 TUTTI_ROOT=127.0.0.1:7000";
   const auto json = nlohmann::json::parse(run(by_hand, "--json").output);

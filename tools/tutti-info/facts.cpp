@@ -14,6 +14,7 @@
 #include "kernels/reduce_copy.hpp"
 #include "topology/hwloc_reader.hpp"
 #include "tutti/tutti.h"
+#include "ways.hpp"
 
 namespace tutti::info {
 namespace {
@@ -201,6 +202,7 @@ Facts gather(const char* const* environment) {
     const std::size_t before = facts.warnings.size();
     facts.launcher = launcher_facts(facts.warnings);
     facts.config_ok = facts.config_ok && facts.warnings.size() == before;
+    facts.ways = way_facts(*config);
   }
   for (const Algorithm* algorithm : all_algorithms())
     facts.algorithms.push_back({std::string(algorithm->name), std::string(algorithm->summary),

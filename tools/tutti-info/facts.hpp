@@ -28,6 +28,7 @@ struct Facts {
   std::vector<Fact> build;
   std::vector<Fact> machine;
   std::vector<Fact> launcher;  // what started this process
+  std::vector<Fact> ways;      // by which transport messages would travel, and why
   std::vector<AlgorithmRow> algorithms;
   std::vector<VariableRow> variables;
   std::vector<std::string> warnings;  // bad values, unknown TUTTI_* names

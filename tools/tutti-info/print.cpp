@@ -27,7 +27,8 @@ Json object_of(const std::vector<Fact>& facts) {
 
 std::string to_text(const Facts& facts) {
   std::string text = section("Build", facts.build) + section("Machine", facts.machine) +
-                     section("Launcher of this process", facts.launcher);
+                     section("Launcher of this process", facts.launcher) +
+                     section("Ways of messages (TUTTI_TRANSPORT, TUTTI_IFNAME)", facts.ways);
   text += "Algorithms (--algo, TUTTI_ALGO; tutti-plan draws and proves them)\n";
   for (const AlgorithmRow& row : facts.algorithms) {
     text += fmt::format("  {:<20} {}\n  {:<20} {}\n", row.name, row.summary, "", row.source);
@@ -51,6 +52,7 @@ std::string to_json(const Facts& facts) {
   json["build"] = object_of(facts.build);
   json["machine"] = object_of(facts.machine);
   json["launcher"] = object_of(facts.launcher);
+  json["ways"] = object_of(facts.ways);
   json["algorithms"] = Json::array();
   for (const AlgorithmRow& row : facts.algorithms)
     json["algorithms"].push_back({{"name", row.name},
