@@ -25,7 +25,7 @@ typedef struct tuttiCandidate_v100 {
   double messagesUs; /* latency of messages on the longest path                             */
   double switchesUs; /* cores given from rank to rank, where ranks outnumber cores          */
   double stepsUs;    /* the steps' own time                                                 */
-  double bytesUs;    /* bytes read, reduced and written                                     */
+  double bytesUs;    /* bytes read, reduced and written, and on the wire between hosts      */
   double remoteUs;   /* what those in other ranks' memory cost beyond that                  */
   double measuredUs; /* median measured on this machine (rank 0 knows it); < 0: not known   */
 } tuttiCandidate_t;

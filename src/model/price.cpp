@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -14,16 +15,22 @@ struct PathLength {
   std::uint64_t operands = 0;
   std::uint64_t remotes = 0;
   std::uint64_t transfers = 0;
+  std::uint32_t far_messages = 0;
+  std::uint64_t far_chunks = 0;
   void join(const PathLength& other) {
     messages = std::max(messages, other.messages);
     steps = std::max(steps, other.steps);
     operands = std::max(operands, other.operands);
     remotes = std::max(remotes, other.remotes);
     transfers = std::max(transfers, other.transfers);
+    far_messages = std::max(far_messages, other.far_messages);
+    far_chunks = std::max(far_chunks, other.far_chunks);
   }
   [[nodiscard]] PathLength since(const PathLength& start) const {
-    return {messages - start.messages, steps - start.steps, operands - start.operands,
-            remotes - start.remotes, transfers - start.transfers};
+    return {messages - start.messages,    steps - start.steps,
+            operands - start.operands,    remotes - start.remotes,
+            transfers - start.transfers,  far_messages - start.far_messages,
+            far_chunks - start.far_chunks};
   }
 };
 
@@ -48,12 +55,38 @@ std::uint64_t message_operands(const Step& step) {
   return operands_of(step, OperandKind::kSend) + operands_of(step, OperandKind::kRecv);
 }
 
+bool are_far(std::span<const std::int32_t> hosts, Rank a, Rank b) {
+  return !hosts.empty() && hosts[static_cast<std::size_t>(a)] != hosts[static_cast<std::size_t>(b)];
+}
+
+// The chunks that the busiest interface takes in one direction.
+std::uint64_t busiest_host(const Schedule& schedule, std::span<const std::int32_t> hosts) {
+  if (hosts.empty()) return 0;
+  std::map<std::int32_t, std::uint64_t> sent, received;
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+    for (const Lane& lane : schedule.ranks[rank].lanes)
+      for (const Step& step : lane.steps)
+        for (const Operand& operand : step.destinations) {
+          if (operand.kind != OperandKind::kSend) continue;
+          if (!are_far(hosts, static_cast<Rank>(rank), operand.peer)) continue;
+          sent[hosts[rank]] += operand.span.count();
+          received[hosts[static_cast<std::size_t>(operand.peer)]] += operand.span.count();
+        }
+  std::uint64_t most = 0;
+  for (const auto& side : {sent, received})
+    for (const auto& [host, chunks] : side) most = std::max(most, chunks);
+  return most;
+}
+
 // Runs one slice in dependency order, carrying the longest paths along messages, waits and
 // lane order.
 class PathWalk {
  public:
-  explicit PathWalk(const Schedule& schedule)
-      : schedule_(schedule), ends_(schedule.ranks.size()), starts_(schedule.ranks.size()) {
+  PathWalk(const Schedule& schedule, std::span<const std::int32_t> hosts)
+      : schedule_(schedule),
+        hosts_(hosts),
+        ends_(schedule.ranks.size()),
+        starts_(schedule.ranks.size()) {
     for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
       ends_[r].resize(schedule.ranks[r].lanes.size());
       starts_[r].resize(schedule.ranks[r].lanes.size());
@@ -153,6 +186,10 @@ class PathWalk {
       if (destination.kind == OperandKind::kSend) {
         PathLength sent = start;
         sent.messages += 1;
+        if (are_far(hosts_, rank, destination.peer)) {
+          sent.far_messages += 1;
+          sent.far_chunks += destination.span.count();
+        }
         longest_.join(sent);
         append(queue_of(rank, destination.peer, destination.tag), sent);
       }
@@ -162,6 +199,7 @@ class PathWalk {
   }
 
   const Schedule& schedule_;
+  const std::span<const std::int32_t> hosts_;
   std::vector<std::vector<std::vector<PathLength>>> ends_;  // [rank][lane][step]
   std::vector<std::vector<PathLength>> starts_;             // [rank][lane], of its first step
   std::vector<std::vector<Queue>> inboxes_;                 // [rank], by key
@@ -171,12 +209,12 @@ class PathWalk {
 
 }  // namespace
 
-ScheduleCounts count_schedule(const Schedule& schedule) {
+ScheduleCounts count_schedule(const Schedule& schedule, std::span<const std::int32_t> hosts) {
   ScheduleCounts counts;
   counts.chunks = schedule.shape.chunks;
   counts.max_message_chunks = schedule.shape.max_message_chunks;
   counts.ranks = schedule.shape.ranks;
-  PathWalk walk(schedule);
+  PathWalk walk(schedule, hosts);
   const PathLength path = walk.run(), longest = walk.longest_lane();
   counts.depth = path.messages;
   counts.path_steps = path.steps;
@@ -188,6 +226,11 @@ ScheduleCounts count_schedule(const Schedule& schedule) {
   counts.lane_operands = longest.operands;
   counts.lane_remotes = longest.remotes;
   counts.lane_transfers = longest.transfers;
+  counts.far_depth = path.far_messages;
+  counts.path_far_chunks = path.far_chunks;
+  counts.lane_far_depth = longest.far_messages;
+  counts.lane_far_chunks = longest.far_chunks;
+  counts.host_far_chunks = busiest_host(schedule, hosts);
   for (const RankProgram& program : schedule.ranks) {
     std::uint64_t steps = 0, operands = 0, remotes = 0, transfers = 0;
     for (const Lane& lane : program.lanes)
@@ -214,12 +257,20 @@ namespace {
 // A number of each thing, along a path or of a rank.
 struct Amounts {
   double messages = 0, steps = 0, operands = 0, remotes = 0, transfers = 0;
+  double far_messages = 0, far_chunks = 0;  // of the messages; sent or received by one interface
   Amounts& add(double times, const Amounts& other) {
     messages += times * other.messages;
     steps += times * other.steps;
     operands += times * other.operands;
     remotes += times * other.remotes;
     transfers += times * other.transfers;
+    far_messages += times * other.far_messages;
+    far_chunks += times * other.far_chunks;
+    return *this;
+  }
+  Amounts far(std::uint64_t far_messages_of, std::uint64_t far_chunks_of) && {
+    far_messages = static_cast<double>(far_messages_of);
+    far_chunks = static_cast<double>(far_chunks_of);
     return *this;
   }
 };
@@ -235,12 +286,14 @@ class Tariff {
  public:
   Tariff(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input)
       : costs_(costs),
+        wire_(input.wire),
         piece_(static_cast<double>(input.bytes) / counts.chunks / input.slices),
         crowd_(std::max(0.0, static_cast<double>(counts.ranks) / input.cores - 1.0)) {}
 
   [[nodiscard]] PlanCost operator()(const Amounts& a) const {
     PlanCost cost;
-    cost.messages_ns = a.messages * costs_.alpha_ns;
+    cost.messages_ns =
+        (a.messages - a.far_messages) * costs_.alpha_ns + a.far_messages * wire_.alpha_ns;
     cost.switches_ns = a.messages * crowd_ * costs_.switch_ns;
     cost.steps_ns = a.steps * costs_.step_ns;
     cost.bytes_ns =
@@ -248,13 +301,15 @@ class Tariff {
     cost.remote_ns =
         a.remotes * (costs_.remote_ns + piece_ * (costs_.remote_ns_per_byte +
                                                   crowd_ * costs_.remote_crowd_ns_per_byte));
-    cost.time_ns =
-        cost.messages_ns + cost.switches_ns + cost.steps_ns + cost.bytes_ns + cost.remote_ns;
+    cost.wire_ns = piece_ * a.far_chunks * wire_.ns_per_byte;
+    cost.time_ns = cost.messages_ns + cost.switches_ns + cost.steps_ns + cost.bytes_ns +
+                   cost.wire_ns + cost.remote_ns;
     return cost;
   }
 
  private:
   const HostCosts& costs_;
+  const WireCosts wire_;
   const double piece_;
   const double crowd_;
 };
@@ -264,14 +319,24 @@ class Tariff {
 PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input) {
   const Tariff tariff(counts, costs, input);
   const double further_slices = input.slices - 1.0;
-  const Amounts path = amounts(counts.depth, counts.path_steps, counts.path_operands,
-                               counts.path_remotes, counts.path_transfers);
+  const Amounts path =
+      amounts(counts.depth, counts.path_steps, counts.path_operands, counts.path_remotes,
+              counts.path_transfers)
+          .far(counts.far_depth, std::max(counts.path_far_chunks, counts.host_far_chunks));
   const Amounts lane = amounts(counts.lane_depth, counts.lane_steps, counts.lane_operands,
-                               counts.lane_remotes, counts.lane_transfers);
+                               counts.lane_remotes, counts.lane_transfers)
+                           .far(counts.lane_far_depth, counts.lane_far_chunks);
   const Amounts own =
       amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes, counts.max_transfers);
-  const bool lanes_wait = input.replicas == 1 && tariff(lane).time_ns > tariff(own).time_ns;
-  const Amounts chain = Amounts(path).add(further_slices, lanes_wait ? lane : own);
+  // An interface works beside the ranks.
+  const Amounts link = Amounts{}.far(0, counts.host_far_chunks);
+  const Amounts* pace = &own;  // of a slice after the first
+  const auto wait_for = [&](const Amounts& other) {
+    if (tariff(other).time_ns > tariff(*pace).time_ns) pace = &other;
+  };
+  wait_for(link);
+  if (input.replicas == 1) wait_for(lane);
+  const Amounts chain = Amounts(path).add(further_slices, *pace);
   const PlanCost alone = tariff(chain);
   const Amounts all = amounts(0, counts.total_steps, counts.total_operands, counts.total_remotes,
                               counts.total_transfers);

@@ -48,14 +48,18 @@ Machine machine_of(Rank of, std::span<const Settings> all, const std::vector<Pee
   return machine;
 }
 
-// As if every message took the wire: the longest way decides.
-CostSet over_wire(CostSet costs, const Capabilities& way) {
-  costs.flagged.alpha_ns = way.flagged.alpha_ns;
-  costs.flagged.message_ns_per_byte = way.flagged.beta_ns_per_byte;
-  costs.slotted.alpha_ns = way.slots.alpha_ns;
-  costs.slotted.message_ns_per_byte = way.slots.beta_ns_per_byte;
-  return costs;
+// Each rank's host by number, or one for each rank where every message takes the wire.
+std::vector<std::int32_t> number_hosts(const std::vector<PeerInfo>& peers, bool all_far) {
+  std::map<std::uint64_t, std::int32_t> numbers;
+  std::vector<std::int32_t> hosts;
+  for (const PeerInfo& peer : peers) {
+    const auto next = static_cast<std::int32_t>(numbers.size());
+    hosts.push_back(all_far ? peer.rank : numbers.emplace(peer.host_id, next).first->second);
+  }
+  return hosts;
 }
+
+WireCosts wire_costs(const LinkCost& cost) { return {cost.alpha_ns, cost.beta_ns_per_byte}; }
 
 }  // namespace
 
@@ -98,6 +102,7 @@ Status Communicator::agree_on_settings(Deadline deadline) {
   machine_cores_ = machine.cores;
   const std::int32_t cores = machine_of(0, all, peers_).cores;
   const bool laid_out = layout_matters(all, peers_), wired = transport_->capabilities().pumps;
+  if (wired) wire_hosts_ = number_hosts(peers_, config_.transport == TransportChoice::kTcp);
   if (laid_out || wired || cores != settings_.cores)
     TUTTI_TRY(agree_again(place, cores, laid_out, deadline));
   TUTTI_TRY(check_table(table_, settings_, ranks_));
@@ -139,15 +144,16 @@ void Communicator::adopt(const AgreedLayout& laid, std::int32_t cores) {
   const Capabilities way = transport_->capabilities();
   if (same_cores && !grouped && !way.pumps) return;
   if (way.pumps) {
-    // Nothing measured here was measured over a wire.
-    settings_.costs = over_wire(settings_.costs, way);
+    // What was measured here was measured within a host.
+    settings_.flagged_wire = wire_costs(way.flagged);
+    settings_.slots_wire = wire_costs(way.slots);
     measured_.clear();
   }
   if (grouped) laid.groups.copy(settings_.groups.data(), settings_.groups.size() - 1);
-  Result<ChoiceTable> table = make_table(settings_, ranks_, measured_);
+  Result<ChoiceTable> table = make_table(settings_, ranks_, measured_, wire_hosts_);
   if (!table && grouped) {
     settings_.groups.fill(0);
-    table = make_table(settings_, ranks_, measured_);
+    table = make_table(settings_, ranks_, measured_, wire_hosts_);
   }
   if (!table) return;  // what was chosen for fewer cores runs too
   table_ = *table;

@@ -45,7 +45,7 @@ tuttiCandidate_t exported(const ExplainedCandidate& one) {
   out.messagesUs = one.cost.messages_ns * kUs;
   out.switchesUs = one.cost.switches_ns * kUs;
   out.stepsUs = one.cost.steps_ns * kUs;
-  out.bytesUs = one.cost.bytes_ns * kUs;
+  out.bytesUs = (one.cost.bytes_ns + one.cost.wire_ns) * kUs;
   out.remoteUs = one.cost.remote_ns * kUs;
   out.measuredUs = one.measured_ns < 0 ? -1 : one.measured_ns * kUs;
   return out;

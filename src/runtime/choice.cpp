@@ -31,8 +31,9 @@ std::vector<const Algorithm*> list_algorithms() {
 }
 
 Contender make_contender(const Settings& settings, const Forced& forced, const Algorithm& named,
-                         const Algorithm& algorithm, const Schedule& schedule) {
-  Contender contender{&algorithm, &named, count_schedule(schedule), {}, {}};
+                         const Algorithm& algorithm, const Schedule& schedule,
+                         std::span<const std::int32_t> hosts) {
+  Contender contender{&algorithm, &named, count_schedule(schedule, hosts), {}, {}};
   const bool direct = reads_peers(contender.counts);
   bool admitted = false;
   for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
@@ -106,7 +107,7 @@ const Algorithm& with_groups(const Settings& settings, const Algorithm& algorith
 }
 
 Result<std::vector<Contender>> contenders(const Settings& settings, const Forced& forced,
-                                          std::int32_t ranks) {
+                                          std::int32_t ranks, std::span<const std::int32_t> hosts) {
   const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
   const std::span<const Algorithm* const> tried =
       forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
@@ -115,7 +116,7 @@ Result<std::vector<Contender>> contenders(const Settings& settings, const Forced
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
     const Algorithm& grouped = with_groups(settings, *algorithm, ranks);
     TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(grouped, problem));
-    list.push_back(make_contender(settings, forced, *algorithm, grouped, schedule));
+    list.push_back(make_contender(settings, forced, *algorithm, grouped, schedule, hosts));
   }
   return list;
 }
@@ -138,13 +139,15 @@ Status price_contender(const Settings& settings, const Contender& contender, std
                                 contender.algorithm->name));
       continue;
     }
+    const bool flagged = candidate.options.protocol == Protocol::kFlagged;
     const HostCosts& costs = costs_of(settings.costs, candidate.options.protocol, access);
     to.push_back({&contender, &candidate, static_cast<std::uint32_t>(slices),
                   price_plan(contender.counts, costs,
                              {.bytes = bytes,
                               .slices = static_cast<std::uint32_t>(slices),
                               .replicas = candidate.options.replicas,
-                              .cores = settings.cores})});
+                              .cores = settings.cores,
+                              .wire = flagged ? settings.flagged_wire : settings.slots_wire})});
   }
   return to.empty() ? none : Status();
 }

@@ -58,9 +58,11 @@ struct Contender {
 [[nodiscard]] const Algorithm& with_groups(const Settings& settings, const Algorithm& algorithm,
                                            std::int32_t ranks);
 // The forced algorithm alone, or every listed one that covers the job; direct forms as well,
-// whatever the access. kNotSupported if the forced one does not cover the job.
+// whatever the access. kNotSupported if the forced one does not cover the job. `hosts`: as
+// count_schedule takes them.
 [[nodiscard]] Result<std::vector<Contender>> contenders(const Settings& settings,
-                                                        const Forced& forced, std::int32_t ranks);
+                                                        const Forced& forced, std::int32_t ranks,
+                                                        std::span<const std::int32_t> hosts = {});
 
 struct Priced {
   const Contender* contender = nullptr;

@@ -139,12 +139,13 @@ ChoiceRow make_row(const Settings& settings, std::span<const Contender> contende
 }
 
 Result<ChoiceTable> make_table(const Settings& settings, std::int32_t ranks,
-                               std::span<const MeasuredPlan> measured) {
+                               std::span<const MeasuredPlan> measured,
+                               std::span<const std::int32_t> hosts) {
   ChoiceTable table;
   TUTTI_TRY_ASSIGN(const Forced named, parse_forced(settings.forced_name()));
   const Forced forced = forced_by(settings, named);
   if (forced.algorithm != nullptr && !is_listed(forced.algorithm)) return table;
-  TUTTI_TRY_ASSIGN(const std::vector<Contender> all, contenders(settings, forced, ranks));
+  TUTTI_TRY_ASSIGN(const std::vector<Contender> all, contenders(settings, forced, ranks, hosts));
   for (std::size_t c = 0; c < kSizeClasses; ++c) fill_class(table, settings, all, c, measured);
   return table;
 }

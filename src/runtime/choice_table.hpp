@@ -63,7 +63,8 @@ struct ChoiceTable {
 // Rank 0's. Where the settings force an algorithm that is listed, only its rows are filled in, and
 // none where they force a variant.
 [[nodiscard]] Result<ChoiceTable> make_table(const Settings& settings, std::int32_t ranks,
-                                             std::span<const MeasuredPlan> measured = {});
+                                             std::span<const MeasuredPlan> measured = {},
+                                             std::span<const std::int32_t> hosts = {});
 // The plan's measurement at a size class among so many ranks; null: none.
 [[nodiscard]] const MeasuredPlan* find_measured(std::span<const MeasuredPlan> measured,
                                                 std::int32_t ranks, std::size_t size_class,

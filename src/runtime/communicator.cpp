@@ -266,7 +266,7 @@ Result<ChoiceRow> Communicator::choices(const Forced& named, PeerAccess access) 
   // Rank 0 priced what the settings force, so also every algorithm unless they say more.
   if (const ChoiceRow* const row = find_row(table_, settings_, named, access)) return *row;
   TUTTI_TRY_ASSIGN(const std::vector<Contender> all,
-                   contenders(settings_, forced_by(settings_, named), ranks_));
+                   contenders(settings_, forced_by(settings_, named), ranks_, wire_hosts_));
   ChoiceRow row = make_row(settings_, all, access);
   if (row.empty()) TUTTI_TRY(price_candidates(settings_, all, 1, access));
   return row;
@@ -290,7 +290,8 @@ Result<Candidate> Communicator::look_up(std::uint64_t bytes, bool in_windows) co
 Result<Explanation> Communicator::explain(std::uint64_t bytes, bool in_windows) {
   TUTTI_TRY_ASSIGN(const Candidate running, look_up(bytes, in_windows));
   if (!explained_) {
-    TUTTI_TRY_ASSIGN(explained_, contenders(settings_, forced_by(settings_, {}), ranks_));
+    TUTTI_TRY_ASSIGN(explained_,
+                     contenders(settings_, forced_by(settings_, {}), ranks_, wire_hosts_));
   }
   const PeerAccess access = in_windows ? PeerAccess::kMapped : settings_.direct.access;
   TUTTI_TRY_ASSIGN(const std::vector<Priced> priced,

@@ -237,6 +237,7 @@ class Communicator {
   std::vector<PeerInfo> peers_;
   std::int32_t host_ranks_ = 1;
   Settings settings_;
+  std::vector<std::int32_t> wire_hosts_;  // by rank; messages between unequal ones take a wire
   std::int32_t machine_ranks_ = 1;
   std::int32_t machine_cores_ = 1;  // that the ranks of this machine may use together
   WaitPolicy wait_policy_;

@@ -17,7 +17,7 @@ struct Term {
 constexpr std::array kTerms{
     Term{"messages", &PlanCost::messages_ns}, Term{"switches", &PlanCost::switches_ns},
     Term{"steps", &PlanCost::steps_ns},       Term{"bytes", &PlanCost::bytes_ns},
-    Term{"remote", &PlanCost::remote_ns},
+    Term{"wire", &PlanCost::wire_ns},         Term{"remote", &PlanCost::remote_ns},
 };
 
 // The term by which it is dearest beside what runs.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "samples.hpp"
 #include "schedule/pace.hpp"
@@ -115,6 +116,49 @@ TEST(Price, BytesOfMessagesCostBesideThoseOfAllOperands) {
   EXPECT_DOUBLE_EQ(price(ring, 4096, 1, 1, costs), price(ring, 4096, 1) + 3 * bytes);
   const ScheduleCounts direct = counted("two_shot:access=remote", 4);
   EXPECT_DOUBLE_EQ(price(direct, 4096, 1, 1, costs), price(direct, 4096, 1));
+}
+
+// Two hosts of two ranks: what crosses between them, in buffers.
+constexpr std::int32_t kTwoHosts[] = {0, 0, 1, 1};
+
+TEST(Counts, OfMessagesBetweenHosts) {
+  const auto crossing = [](std::string_view name) {
+    const ScheduleCounts counts = count_schedule(samples::built(name, 4), kTwoHosts);
+    return static_cast<double>(counts.host_far_chunks) / counts.chunks;
+  };
+  EXPECT_DOUBLE_EQ(crossing("hierarchical:groups=2x2"), 1);  // 2(h-1)/h
+  EXPECT_DOUBLE_EQ(crossing("ring"), 1.5);                   // 2(p-1)/p over one edge
+  EXPECT_DOUBLE_EQ(crossing("butterfly"), 2);                // each rank's own to its partner
+  EXPECT_DOUBLE_EQ(crossing("one_shot"), 4);                 // each rank's own to both ranks there
+  const ScheduleCounts butterfly = count_schedule(samples::built("butterfly", 4), kTwoHosts);
+  EXPECT_EQ(butterfly.depth, 2U);
+  EXPECT_EQ(butterfly.far_depth, 1U);
+  for (const Algorithm* algorithm : all_algorithms()) {
+    const ScheduleCounts together =
+        count_schedule(samples::built(algorithm->name, 4), std::vector<std::int32_t>(4, 7));
+    EXPECT_EQ(together.far_depth, 0U) << algorithm->name;
+    EXPECT_EQ(together.host_far_chunks, 0U) << algorithm->name;
+  }
+}
+
+TEST(Price, AMessageBetweenHostsCostsTheWireInstead) {
+  const auto priced = [](std::string_view name, std::uint64_t bytes, std::uint32_t slices) {
+    const ScheduleCounts counts = count_schedule(samples::built(name, 4), kTwoHosts);
+    return price_plan(counts, kCosts,
+                      {.bytes = bytes,
+                       .slices = slices,
+                       .replicas = 2,
+                       .cores = kManyCores,
+                       .wire = {.alpha_ns = 10'000, .ns_per_byte = 8}});
+  };
+  const PlanCost small = priced("butterfly", 8, 1);
+  EXPECT_DOUBLE_EQ(small.messages_ns, 10'000 + kCosts.alpha_ns);
+  EXPECT_DOUBLE_EQ(small.wire_ns, 2 * 8 * 8);  // both ranks' 8 bytes by one interface
+  // Many slices: the busiest interface alone sets the pace.
+  constexpr std::uint64_t kLarge = 64 << 20;
+  for (const auto& [name, crossing] :
+       {std::pair{"hierarchical:groups=2x2", 1.0}, {"ring", 1.5}, {"butterfly", 2.0}})
+    EXPECT_NEAR(priced(name, kLarge, 1000).wire_ns / (crossing * 8 * kLarge), 1, 0.01) << name;
 }
 
 // With bytes that cost nothing only the slices' own messages and steps remain.
