@@ -20,11 +20,12 @@ std::string name_of(const TcpAddress& address, const std::vector<NetworkInterfac
 
 // "tcp at 10.0.0.1 (eth0), ..."; or why there is no way.
 std::string tcp_text(const Config& config) {
-  const std::vector<NetworkInterface> interfaces = control::list_interfaces();
-  const auto chosen = control::choose_interface(interfaces, config.interfaces);
+  const auto interfaces = control::list_interfaces();
+  if (!interfaces) return "none: " + interfaces.error().message;
+  const auto chosen = control::choose_interface(*interfaces, config.interfaces);
   if (!chosen) return "none: " + chosen.error().message;
   if (!*chosen) return "none: no network interface is up but the loopback; set TUTTI_IFNAME";
-  return fmt::format("tcp at {} ({}), {}", (*chosen)->ip_text(), name_of(**chosen, interfaces),
+  return fmt::format("tcp at {} ({}), {}", (*chosen)->ip_text(), name_of(**chosen, *interfaces),
                      config.interfaces.empty() ? "the first interface that is up"
                                                : "as TUTTI_IFNAME=" + config.interfaces + " says");
 }

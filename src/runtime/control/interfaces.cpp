@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -102,9 +103,9 @@ std::string describe(const std::vector<NetworkInterface>& interfaces) {
 
 }  // namespace
 
-std::vector<NetworkInterface> list_interfaces() {
+Result<std::vector<NetworkInterface>> list_interfaces() {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return {};
+  if (::getifaddrs(&list) != 0) return errno_error("cannot list the network interfaces", errno);
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   std::vector<NetworkInterface> interfaces;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
@@ -126,7 +127,9 @@ std::vector<NetworkInterface> list_interfaces() {
 }
 
 std::optional<std::string> loopback_choice() {
-  for (const NetworkInterface& each : list_interfaces())
+  const auto interfaces = list_interfaces();
+  if (!interfaces) return std::nullopt;
+  for (const NetworkInterface& each : *interfaces)
     if (each.loopback && each.up && !each.addresses.empty()) return "=" + each.name;
   return std::nullopt;
 }
@@ -141,6 +144,13 @@ Result<std::optional<TcpAddress>> choose_interface(const std::vector<NetworkInte
                     fmt::format("TUTTI_IFNAME={}: no interface of that kind is up and has an IP "
                                 "address; present: {}",
                                 printable(wanted, 128), describe(interfaces)));
+}
+
+Result<std::optional<TcpAddress>> choose_interface(std::string_view wanted) {
+  const auto interfaces = list_interfaces();
+  if (interfaces) return choose_interface(*interfaces, wanted);
+  if (wanted.empty()) return std::nullopt;
+  return tl::unexpected(interfaces.error());
 }
 
 }  // namespace tutti::control

@@ -26,8 +26,8 @@ struct NetworkInterface {
   std::vector<TcpAddress> addresses{};  // with port 0, IPv4 first
 };
 
-// In the kernel's order. Empty if the kernel does not tell.
-[[nodiscard]] std::vector<NetworkInterface> list_interfaces();
+// In the kernel's order. Error: kSystemError, the kernel does not tell; no descriptor may be left.
+[[nodiscard]] Result<std::vector<NetworkInterface>> list_interfaces();
 
 // The loopback, as TUTTI_IFNAME names it; nullopt: there is none.
 [[nodiscard]] std::optional<std::string> loopback_choice();
@@ -36,5 +36,7 @@ struct NetworkInterface {
 // was asked for; names those that are there.
 [[nodiscard]] Result<std::optional<TcpAddress>> choose_interface(
     const std::vector<NetworkInterface>& interfaces, std::string_view wanted);
+// Of this host's. Where nothing was asked for, a kernel that does not tell has none.
+[[nodiscard]] Result<std::optional<TcpAddress>> choose_interface(std::string_view wanted);
 
 }  // namespace tutti::control

@@ -36,7 +36,7 @@ Result<std::vector<TcpAddress>> find_root(const IdContent& content, const JoinOp
 // which it reaches the root.
 Result<std::optional<TcpAddress>> listen_where(const std::vector<TcpAddress>& root,
                                                const JoinOptions& options) {
-  if (!options.interfaces.empty()) return choose_interface(list_interfaces(), options.interfaces);
+  if (!options.interfaces.empty()) return choose_interface(options.interfaces);
   for (const TcpAddress& address : root) {
     if (const std::optional<TcpAddress> source = source_towards(address)) return source;
   }

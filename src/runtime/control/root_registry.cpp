@@ -164,8 +164,7 @@ namespace {
 
 // Where nobody chose an interface, none is needed.
 Result<std::optional<Listener>> listen_for_hosts(const Log& log, std::string_view interfaces) {
-  TUTTI_TRY_ASSIGN(const std::optional<TcpAddress> address,
-                   choose_interface(list_interfaces(), interfaces));
+  TUTTI_TRY_ASSIGN(const std::optional<TcpAddress> address, choose_interface(interfaces));
   if (!address) return std::nullopt;
   Result<Listener> listener = listen_tcp(*address);
   if (listener) return *std::move(listener);
@@ -205,7 +204,7 @@ Result<std::vector<TcpAddress>> find_agreed(const std::string& tcp, std::string_
     std::erase_if(addresses, [](const TcpAddress& address) { return address.loopback(); });
     return addresses;
   }
-  TUTTI_TRY_ASSIGN(std::optional<TcpAddress> own, choose_interface(list_interfaces(), interfaces));
+  TUTTI_TRY_ASSIGN(std::optional<TcpAddress> own, choose_interface(interfaces));
   if (!own) return addresses;
   own->port = place->port;
   return std::vector{*own};

@@ -121,8 +121,8 @@ class Networks {
     if (!enter(host)) why_not_ = "cannot enter a network namespace";
     const auto ready = [] {
       const auto all = control::list_interfaces();
-      return std::ranges::any_of(
-          all, [](const auto& found) { return found.name == "eth0" && found.up; });
+      return all && std::ranges::any_of(
+                        *all, [](const auto& found) { return found.name == "eth0" && found.up; });
     };
     const Deadline deadline = Deadline::in_ms(20'000);
     while (!ready() && !deadline.passed()) ::sched_yield();

@@ -64,7 +64,7 @@ TEST(Value, ThatIsNoneIsAnError) {
 [[maybe_unused]] const int kInterface = ::setenv("TUTTI_IFNAME", "^no-such-name", 1);
 
 TEST(Meet, ListensOnTheLoopbackWhereAllRanksAreOnThisHost) {
-  const auto interfaces = control::list_interfaces();
+  const auto interfaces = *control::list_interfaces();
   const bool loopback =
       std::ranges::any_of(interfaces, [](const auto& each) { return each.loopback && each.up; });
   const bool network =
