@@ -42,11 +42,11 @@ struct Settings {
   std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   TransportChoice transport = TransportChoice::kAuto;
-  CostSet costs;                       // among ranks of a host
+  CostSet costs;                           // among ranks of a host
   WireCosts flagged_wire{}, slots_wire{};  // between hosts
-  std::array<char, 96> cost_source{};  // where they come from, for people
-  AccessView direct;                   // each rank's own, then the least of all
-  std::uint64_t table_hash = 0;        // of rank 0's ChoiceTable
+  std::array<char, 96> cost_source{};      // where they come from, for people
+  AccessView direct;                       // each rank's own, then the least of all
+  std::uint64_t table_hash = 0;            // of rank 0's ChoiceTable
   // Each rank's own: is its host worth a look, and where does it sit there?
   topology::Interest interest = topology::Interest::kNone;
   std::uint64_t seat_hash = 0;
