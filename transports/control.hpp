@@ -36,6 +36,7 @@ enum class RequestKind : std::uint16_t {
   kTopology = 5,
   kTcp = 6,
   kRow = 7,
+  kExchangeState = 8,  // the control plane's own
   kFirstUser = 64,
 };
 

@@ -256,7 +256,7 @@ Result<std::vector<std::byte>> Plane::take(Rank from, std::uint32_t round, std::
 std::optional<Error> Plane::find_gone(Rank peer) {
   if (!met_ || !links_->has_address(peer)) return std::nullopt;
   const Result<Reply> reply =
-      links_->call(peer, kExchangeStateRequest, {}, Deadline::in_ns(kProbeNs));
+      links_->call(peer, RequestKind::kExchangeState, {}, Deadline::in_ns(kProbeNs));
   if (reply || reply.error().code != Code::kRemoteError) return std::nullopt;
   return Error{
       Code::kRemoteError,
@@ -304,7 +304,7 @@ Error Plane::find_absent(Error error, std::uint64_t number) {
   Rank suspect = error.culprit;
   for (int step = 0; step < kMostSearchSteps; ++step) {
     if (suspect < 0 || suspect >= options_.ranks || suspect == options_.rank) return error;
-    const Result<Reply> reply = links_->call(suspect, kExchangeStateRequest, {}, deadline);
+    const Result<Reply> reply = links_->call(suspect, RequestKind::kExchangeState, {}, deadline);
     const std::string who = describe(peers_[static_cast<std::size_t>(suspect)]);
     if (!reply) {
       return {Code::kTimeout,

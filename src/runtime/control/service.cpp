@@ -39,7 +39,7 @@ Status Service::open() {
     }
   }
   peer_watch_ = std::make_unique<PeerWatch>(*loop_, options_.watch_mode);
-  serve(kExchangeStateRequest, [this](const Request&) -> Result<HandlerReply> {
+  serve(RequestKind::kExchangeState, [this](const Request&) -> Result<HandlerReply> {
     const ExchangeState state = mailbox_.state();
     Writer writer;
     writer.number(state.exchange).number(state.waits_for);

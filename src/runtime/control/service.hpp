@@ -24,9 +24,6 @@
 
 namespace tutti::control {
 
-// Answered by every service: ExchangeState of its rank.
-inline constexpr RequestKind kExchangeStateRequest = static_cast<RequestKind>(8);
-
 class Service {
  public:
   static constexpr std::size_t kMaxConnectionsPerPeer = 4;  // an honest peer has one
