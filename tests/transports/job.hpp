@@ -14,6 +14,7 @@
 #include <memory>
 #include <ostream>
 #include <random>
+#include <string>
 
 #include "runtime/control/control_plane.hpp"
 #include "transports/transport.hpp"
@@ -28,6 +29,8 @@ std::ostream& operator<<(std::ostream& out, Spawn spawn);
 struct Factory {
   const char* name;
   Result<std::unique_ptr<Transport>> (*make)(ControlChannel& control, std::uint64_t arena_bytes);
+  // What this machine lacks for it; empty: nothing.
+  std::string (*missing)() = [] { return std::string(); };
 };
 std::ostream& operator<<(std::ostream& out, const Factory& factory);
 
