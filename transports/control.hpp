@@ -37,6 +37,7 @@ enum class RequestKind : std::uint16_t {
   kTcp = 6,
   kRow = 7,
   kExchangeState = 8,  // the control plane's own
+  kVerbs = 9,
   kFirstUser = 64,
 };
 

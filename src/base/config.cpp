@@ -20,12 +20,12 @@ constexpr std::uint64_t kDayNs = 86'400 * kSecondNs;
 constexpr std::string_view kProtocolChoices = "auto|flagged|slots";
 constexpr std::string_view kIsaChoices = "auto|avx512|avx2|scalar";
 constexpr std::string_view kCmaChoices = "auto|off";
-constexpr std::string_view kTransportChoices = "auto|shm|tcp";
+constexpr std::string_view kTransportChoices = "auto|shm|tcp|verbs";
 constexpr std::string_view kLauncherChoices = "auto|none";
 constexpr std::string_view kFlagChoices = "0|1";
 constexpr std::string_view kLogLevelChoices = "off|error|warn|version|info|trace";
 
-constexpr std::array<ConfigVariable, 31> kTable{{
+constexpr std::array<ConfigVariable, 35> kTable{{
     {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxAlgorithmName - 1, false,
      "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
     {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
@@ -89,9 +89,20 @@ constexpr std::array<ConfigVariable, 31> kTable{{
      "reading of other ranks' memory by cross-memory attach, where the kernel permits it",
      &Config::cma},
     {"TUTTI_TRANSPORT", "auto", ConfigKind::kChoice, kTransportChoices, 0, 0, false,
-     "how messages travel; auto: shared memory within a host, TCP between hosts; equal on all "
-     "ranks",
+     "how messages travel; auto: shared memory within a host, between hosts RDMA (verbs) where "
+     "every rank has an active port, else TCP; equal on all ranks",
      &Config::transport},
+    {"TUTTI_IB_HCA", "", ConfigKind::kText, "", 0, 1023, false,
+     "RDMA devices that may be used: mlx5_0:1,mlx5_1 (prefixes, with a port or without), =mlx5_1, "
+     "^mlx5_2; the first with an active port is; not set: any",
+     &Config::ib_hca},
+    {"TUTTI_IB_GID_INDEX", "auto", ConfigKind::kNumber, "auto", 0, 255, false,
+     "GID of the RDMA port, as `ibv_devinfo -v` numbers them; auto: RoCE v2 over IPv4 first",
+     &Config::ib_gid_index},
+    {"TUTTI_IB_TIMEOUT", "16", ConfigKind::kNumber, "", 1, 31, false,
+     "how long an RDMA port waits for an answer: 4.096 us * 2^this", &Config::ib_timeout},
+    {"TUTTI_IB_RETRIES", "7", ConfigKind::kNumber, "", 0, 7, false,
+     "how often it asks again before the peer is given up", &Config::ib_retries},
     {"TUTTI_NT_BYTES", "0", ConfigKind::kBytes, "", 1, 1024 * kGiB, true,
      "results of at least so many bytes are stored around the cache", &Config::nt_bytes},
     {"TUTTI_LAUNCHER", "auto", ConfigKind::kChoice, kLauncherChoices, 0, 0, false,

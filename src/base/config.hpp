@@ -23,7 +23,11 @@ enum class ProtocolChoice : std::uint8_t { kAuto, kFlagged, kSlots };
 enum class IsaChoice : std::uint8_t { kAuto, kAvx512, kAvx2, kScalar };
 enum class CmaChoice : std::uint8_t { kAuto, kOff };
 // How messages travel; auto: shared memory within a host, the wire between hosts.
-enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
+enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kVerbs };
+// Does every message take the wire, those within a host too?
+[[nodiscard]] constexpr bool forces_wire(TransportChoice choice) {
+  return choice == TransportChoice::kTcp || choice == TransportChoice::kVerbs;
+}
 enum class LauncherChoice : std::uint8_t { kAuto, kNone };
 [[nodiscard]] std::string_view name_of(ProtocolChoice choice);
 [[nodiscard]] std::string_view name_of(TransportChoice choice);
@@ -32,6 +36,7 @@ enum class LauncherChoice : std::uint8_t { kAuto, kNone };
 [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text);
 
 inline constexpr std::uint32_t kSpinAuto = UINT32_MAX;
+inline constexpr std::uint32_t kChosenGid = UINT32_MAX;     // TUTTI_IB_GID_INDEX: auto
 inline constexpr std::uint32_t kFromLauncher = UINT32_MAX;  // TUTTI_RANK and TUTTI_RANKS: auto
 inline constexpr std::uint32_t kMostRanks = 1 << 16;        // of a job (TUTTI_RANKS)
 inline constexpr std::uint32_t kMostSlots = 64;    // that a connection can hold (TUTTI_SLOTS)
@@ -85,6 +90,14 @@ struct Config {
   // TUTTI_CMA: whether peers' memory may be read by cross-memory attach, where the kernel permits.
   CmaChoice cma = CmaChoice::kAuto;
   TransportChoice transport = TransportChoice::kAuto;
+  // TUTTI_IB_HCA: RDMA devices and ports that may be used; empty: any.
+  std::string ib_hca;
+  // TUTTI_IB_GID_INDEX: in the port's table; kChosenGid: RoCE v2 over IPv4 first.
+  std::uint32_t ib_gid_index = kChosenGid;
+  // TUTTI_IB_TIMEOUT: an answer may take 4.096 us * 2^this; TUTTI_IB_RETRIES: before a peer is
+  // given up.
+  std::uint32_t ib_timeout = 16;
+  std::uint32_t ib_retries = 7;
   // TUTTI_NT_BYTES: stores go around the cache from this size on; 0: from the cache sizes.
   std::uint64_t nt_bytes = 0;
   // TUTTI_LAUNCHER: whether the environment is searched for a launcher.

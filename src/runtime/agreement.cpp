@@ -102,7 +102,7 @@ Status Communicator::agree_on_settings(Deadline deadline) {
   machine_cores_ = machine.cores;
   const std::int32_t cores = machine_of(0, all, peers_).cores;
   const bool laid_out = layout_matters(all, peers_), wired = transport_->capabilities().pumps;
-  if (wired) wire_hosts_ = number_hosts(peers_, config_.transport == TransportChoice::kTcp);
+  if (wired) wire_hosts_ = number_hosts(peers_, forces_wire(config_.transport));
   if (laid_out || wired || cores != settings_.cores)
     TUTTI_TRY(agree_again(place, cores, laid_out, deadline));
   TUTTI_TRY(check_table(table_, settings_, ranks_));

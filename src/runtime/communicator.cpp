@@ -190,7 +190,7 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   host_ranks_ = static_cast<std::int32_t>(std::count_if(
       peers_.begin(), peers_.end(), [&](const PeerInfo& peer) { return peer.host_id == host; }));
   if (ranks_ > 1) {
-    TUTTI_TRY_ASSIGN(transport_, make_transport());
+    TUTTI_TRY_ASSIGN(transport_, make_transport(deadline));
     TUTTI_TRY(transport_->listen());
   }
   TUTTI_TRY_ASSIGN(

@@ -167,7 +167,9 @@ class Communicator {
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> settle(
       std::unique_ptr<Communicator> communicator, const Meet& meet, const std::stop_token& cancel);
   [[nodiscard]] Status join(const Meet& meet, const std::stop_token& cancel);
-  [[nodiscard]] Result<std::unique_ptr<Transport>> make_transport();
+  [[nodiscard]] Result<std::unique_ptr<Transport>> make_transport(Deadline deadline);
+  [[nodiscard]] Result<std::unique_ptr<Transport>> make_rdma(Deadline deadline);
+  [[nodiscard]] Result<std::unique_ptr<Transport>> make_tcp();
   [[nodiscard]] bool is_far(Rank rank) const;  // on another host
   [[nodiscard]] bool died_far(Rank rank) const;
   void drain();

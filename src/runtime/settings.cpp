@@ -100,12 +100,12 @@ std::optional<Difference> first_difference(const Settings& a, const Settings& b)
 }
 
 Status check_settings(const Settings& s) {
-  const bool sound = s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
-                     s.replicas <= kMostReplicas && s.algorithm.back() == 0 &&
-                     s.cost_source.back() == 0 && s.groups.back() == 0 &&
-                     s.interest <= topology::Interest::kAlways &&
-                     s.protocol <= ProtocolChoice::kSlots && s.transport <= TransportChoice::kTcp &&
-                     s.direct.access <= PeerAccess::kMapped;
+  const bool sound =
+      s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
+      s.replicas <= kMostReplicas && s.algorithm.back() == 0 && s.cost_source.back() == 0 &&
+      s.groups.back() == 0 && s.interest <= topology::Interest::kAlways &&
+      s.protocol <= ProtocolChoice::kSlots && s.transport <= TransportChoice::kVerbs &&
+      s.direct.access <= PeerAccess::kMapped;
   if (!sound)
     return make_error(Code::kInvalidUsage,
                       "rank 0 sent settings of another build; start all ranks with one version", 0);

@@ -13,6 +13,7 @@
 #include "transports/routed_transport.hpp"
 #include "transports/shm/shm_transport.hpp"
 #include "transports/tcp/tcp_transport.hpp"
+#include "transports/verbs/verbs_transport.hpp"
 
 namespace tutti {
 namespace {
@@ -22,12 +23,15 @@ constexpr std::int64_t kMostTellOneNs = 300'000'000;
 
 }  // namespace
 
-// Shared memory within a host, TCP between hosts, or what TUTTI_TRANSPORT forces.
-Result<std::unique_ptr<Transport>> Communicator::make_transport() {
+// Shared memory within a host, RDMA or TCP between hosts, or what TUTTI_TRANSPORT forces.
+Result<std::unique_ptr<Transport>> Communicator::make_transport(Deadline deadline) {
   const bool together = host_ranks_ == ranks_;
   const TransportChoice choice = config_.transport;
   std::unique_ptr<Transport> near, far;
-  if (choice != TransportChoice::kTcp) {
+  if (!together || choice == TransportChoice::kVerbs) {
+    TUTTI_TRY_ASSIGN(far, make_rdma(deadline));
+  }
+  if (!forces_wire(choice)) {
     TUTTI_TRY_ASSIGN(
         near, make_shm_transport(*control_, {.arena_bytes = config_.arena_bytes, .log = log_}));
     if (together) return near;
@@ -41,17 +45,67 @@ Result<std::unique_ptr<Transport>> Communicator::make_transport() {
                         other->rank);
     }
   }
+  if (far == nullptr) {
+    TUTTI_TRY_ASSIGN(far, make_tcp());
+  }
+  if (near == nullptr) return far;
+  return make_routed_transport(*control_, std::move(near), std::move(far));
+}
+
+// Null: the ranks do not all have an active port of one kind, and may do without.
+Result<std::unique_ptr<Transport>> Communicator::make_rdma(Deadline deadline) {
+  const TransportChoice choice = config_.transport;
+  const bool together = host_ranks_ == ranks_;
+  const bool wanted = choice == TransportChoice::kAuto || choice == TransportChoice::kVerbs;
+  enum class Port : std::uint8_t { kNone, kInfiniBand, kEthernet } mine = Port::kNone;
+  std::unique_ptr<Transport> transport;
+  if (wanted) {
+    Result<VerbsWay> way = make_verbs_transport(*control_, {.hca = config_.ib_hca,
+                                                            .gid_index = config_.ib_gid_index,
+                                                            .timeout = config_.ib_timeout,
+                                                            .retries = config_.ib_retries,
+                                                            .arena_bytes = config_.arena_bytes,
+                                                            .log = log_});
+    // What the kernel refuses, it refuses here: memory that must be locked.
+    const Status listens = way ? way->transport->listen() : tl::unexpected(way.error());
+    if (listens) {
+      mine = way->port.ethernet ? Port::kEthernet : Port::kInfiniBand;
+      transport = std::move(way->transport);
+    } else if (choice == TransportChoice::kVerbs ||
+               listens.error().code == Code::kInvalidArgument) {
+      return tl::unexpected(listens.error());
+    } else {
+      TUTTI_LOG(log_, LogLevel::kInfo, "no RDMA: {}", listens.error().message);
+    }
+  }
+  if (together) return transport;
+  // Also of those that force another way: that ranks differ in this is said later, by agreement.
+  TUTTI_TRY_ASSIGN(const std::vector<Port> all, control_->allgather_values(mine, deadline));
+  const auto other = std::ranges::find_if(all, [&](Port port) { return port != mine; });
+  if (other == all.end()) return transport;
+  const auto rank = static_cast<Rank>(other - all.begin());
+  if (choice == TransportChoice::kVerbs)
+    return make_error(Code::kNotSupported,
+                      fmt::format("{} has no RDMA port of the kind that {} has; look at tutti-info "
+                                  "on both hosts, or set TUTTI_TRANSPORT=tcp",
+                                  describe_rank(peers_, rank), describe_rank(peers_, rank_)),
+                      rank);
+  if (mine != Port::kNone)
+    TUTTI_LOG(log_, LogLevel::kInfo, "no RDMA: {} has no port of this kind",
+              describe_rank(peers_, rank));
+  return std::unique_ptr<Transport>();
+}
+
+Result<std::unique_ptr<Transport>> Communicator::make_tcp() {
   const std::string ip = control_->ip();
-  if (ip.empty() && !together)
+  if (ip.empty() && host_ranks_ != ranks_)
     return make_error(Code::kSystemError,
                       fmt::format("{} has no network interface for the ranks of other hosts; set "
                                   "TUTTI_IFNAME",
                                   describe_rank(peers_, rank_)));
-  TUTTI_TRY_ASSIGN(far, make_tcp_transport(*control_, {.ip = ip.empty() ? "127.0.0.1" : ip,
-                                                       .arena_bytes = config_.arena_bytes,
-                                                       .log = log_}));
-  if (near == nullptr) return far;
-  return make_routed_transport(*control_, std::move(near), std::move(far));
+  return make_tcp_transport(
+      *control_,
+      {.ip = ip.empty() ? "127.0.0.1" : ip, .arena_bytes = config_.arena_bytes, .log = log_});
 }
 
 bool Communicator::is_far(Rank rank) const {
@@ -61,7 +115,7 @@ bool Communicator::is_far(Rank rank) const {
 
 AccessView Communicator::look_at_peers() {
   AccessView view{.access = PeerAccess::kMapped, .rank = rank_};
-  if (host_ranks_ != ranks_ || config_.transport == TransportChoice::kTcp) {
+  if (host_ranks_ != ranks_ || forces_wire(config_.transport)) {
     const auto other = std::ranges::find_if(
         peers_, [&](const PeerInfo& peer) { return peer.rank != rank_ && is_far(peer.rank); });
     return {.access = PeerAccess::kNone,

@@ -35,7 +35,8 @@ bool spoil(const Networks& networks, const std::string& netem) {
 void run_between(const Networks& networks, int op_timeout_ms,
                  const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body) {
   ::setenv("TUTTI_IFNAME", "eth0", 1);
-  ::setenv("TUTTI_SPIN", "0", 1);  // each host takes this machine's cores for its own
+  ::setenv("TUTTI_IB_HCA", "=none", 1);  // TCP also where there is RDMA
+  ::setenv("TUTTI_SPIN", "0", 1);        // each host takes this machine's cores for its own
   testing::ForkOptions options;
   options.timeout_ms = kBoundMs;
   options.after_fork = [&] {

@@ -64,7 +64,8 @@ class NetworkJob {
     ::setenv("TUTTI_DEBUG", "info", 1);
     ::setenv("TUTTI_DEBUG_FILE", (folder_ + "/log").c_str(), 1);
     ::setenv("TUTTI_IFNAME", "eth0", 1);
-    ::setenv("TUTTI_SPIN", "0", 1);  // each host takes this machine's cores for its own
+    ::setenv("TUTTI_IB_HCA", "=none", 1);  // TCP also where there is RDMA
+    ::setenv("TUTTI_SPIN", "0", 1);        // each host takes this machine's cores for its own
     const Meeting ready, summed;
     const auto results = testing::run_forked(
         ranks() + 1,

@@ -44,6 +44,7 @@ void run_hosts(const Hosts& hosts,
                const std::vector<int>& killed = {}) {
   set("TUTTI_IFNAME", "lo");
   set("TUTTI_TRANSPORT", hosts.transport);
+  set("TUTTI_IB_HCA", "=none");  // TCP also where there is RDMA
   const auto results = testing::run_forked(
       hosts.ranks,
       [&](const testing::ForkedRank& self) {

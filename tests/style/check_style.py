@@ -43,7 +43,8 @@ LAYERS = {
     "perf": [PUBLIC, *BELOW_MODEL, "src/model"],
     "tools": [PUBLIC, *BELOW_MODEL, "src/model"],
     # It reports which vector instructions the kernels chose, and reads the boards of running ranks.
-    "tools/tutti-info": [PUBLIC, *BELOW_MODEL, "src/model", "src/kernels", "src/runtime", "tools"],
+    "tools/tutti-info": [PUBLIC, *BELOW_MODEL, "src/model", "src/kernels", "src/runtime",
+                         "transports", "tools"],
     "tools/tutti-validate": [PUBLIC, *BELOW_MODEL, "src/model", "perf", "tools"],
     # It prices plans as the library does when it chooses.
     "tools/tutti-tune": [PUBLIC, *BELOW_MODEL, "src/model", "src/runtime", "perf", "tools"],

@@ -72,13 +72,18 @@ TEST(TuttiInfo, SaysByWhichWayMessagesTravelAndWhy) {
   const auto ways_with = [](const std::string& environment) {
     return nlohmann::json::parse(run(environment, "--json").output)["ways"];
   };
-  const auto chosen = ways_with("TUTTI_IFNAME=lo TUTTI_TRANSPORT=auto");
+  const auto chosen = ways_with("TUTTI_IFNAME=lo TUTTI_IB_HCA==none TUTTI_TRANSPORT=auto");
   EXPECT_EQ(chosen["within a host"], "shm, since its ranks can share memory");
-  EXPECT_EQ(chosen["between hosts"], "tcp at 127.0.0.1 (lo), as TUTTI_IFNAME=lo says");
+  EXPECT_THAT(std::string(chosen["between hosts"]),
+              StartsWith("tcp at 127.0.0.1 (lo), as TUTTI_IFNAME=lo says; no RDMA: "));
+  const auto forced = ways_with("TUTTI_IB_HCA==none TUTTI_TRANSPORT=verbs");
+  EXPECT_EQ(forced["within a host"], "verbs, as TUTTI_TRANSPORT=verbs says");
+  EXPECT_THAT(std::string(forced["between hosts"]), StartsWith("none: "));
   EXPECT_EQ(ways_with("TUTTI_TRANSPORT=tcp")["within a host"], "tcp, as TUTTI_TRANSPORT=tcp says");
   EXPECT_EQ(ways_with("TUTTI_TRANSPORT=shm")["between hosts"], "none, as TUTTI_TRANSPORT=shm says");
-  EXPECT_THAT(std::string(ways_with("TUTTI_IFNAME=no-such-one")["between hosts"]),
-              StartsWith("none: "));
+  EXPECT_THAT(
+      std::string(ways_with("TUTTI_IFNAME=no-such-one TUTTI_TRANSPORT=tcp")["between hosts"]),
+      StartsWith("none: "));
 }
 
 TEST(TuttiInfo, ShowsTheLauncher) {

@@ -13,6 +13,7 @@
 #include "kernels/device/reduce_copy_kernel.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "topology/hwloc_reader.hpp"
+#include "transports/verbs/verbs_transport.hpp"
 #include "tutti/tutti.h"
 #include "ways.hpp"
 
@@ -71,7 +72,7 @@ std::vector<Fact> build_facts() {
       {"NCCL API", fmt::format("as of {}", TUTTI_NCCL_VERSION_CODE)},
       {"compiler", compiler_text()},
       {"sanitizer", sanitizer_text()},
-      {"transports", "shm, tcp"},
+      {"transports", "shm, tcp, verbs"},
       {"collectives", "all_reduce"},
       {"kernels", isa_text()},
       {"data types", reduced_types()},
@@ -116,7 +117,18 @@ std::string cuda_device_text() {
   return usable ? "usable" : usable.error().message;
 }
 
-std::vector<Fact> machine_facts(const std::string& host_id) {
+// A line for each port that may be used; the first active one is.
+std::vector<Fact> rdma_facts(const Config& config) {
+  const auto ports = verbs_ports({.hca = config.ib_hca, .gid_index = config.ib_gid_index});
+  if (!ports) return {{"RDMA", ports.error().message}};
+  if (ports->empty()) return {{"RDMA", "no port"}};
+  std::vector<Fact> facts;
+  for (const VerbsPort& port : *ports) facts.push_back({"RDMA", text_of(port)});
+  return facts;
+}
+
+std::vector<Fact> machine_facts(const Config& config) {
+  const std::string& host_id = config.host_id;
   std::vector<Fact> facts{
       {"host", host_name()},
       {"host id", fmt::format("{:016x}{}", host_identity(host_id),
@@ -132,6 +144,7 @@ std::vector<Fact> machine_facts(const std::string& host_id) {
       {"CUDA device", cuda_device_text()},
   };
   facts.push_back({"topology", topology_text()});
+  for (Fact& fact : rdma_facts(config)) facts.push_back(std::move(fact));
   return facts;
 }
 
@@ -197,7 +210,7 @@ Facts gather(const char* const* environment) {
                                  : fmt::format("{} is set and means nothing; did you mean {}?",
                                                unknown.name, unknown.nearest));
   facts.build = build_facts();
-  facts.machine = machine_facts(config ? config->host_id : std::string());
+  facts.machine = machine_facts(config.value_or(Config{}));
   if (config) {
     const std::size_t before = facts.warnings.size();
     facts.launcher = launcher_facts(facts.warnings);

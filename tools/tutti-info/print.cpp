@@ -26,9 +26,10 @@ Json object_of(const std::vector<Fact>& facts) {
 }  // namespace
 
 std::string to_text(const Facts& facts) {
-  std::string text = section("Build", facts.build) + section("Machine", facts.machine) +
-                     section("Launcher of this process", facts.launcher) +
-                     section("Ways of messages (TUTTI_TRANSPORT, TUTTI_IFNAME)", facts.ways);
+  std::string text =
+      section("Build", facts.build) + section("Machine", facts.machine) +
+      section("Launcher of this process", facts.launcher) +
+      section("Ways of messages (TUTTI_TRANSPORT, TUTTI_IFNAME, TUTTI_IB_HCA)", facts.ways);
   text += "Algorithms (--algo, TUTTI_ALGO; tutti-plan draws and proves them)\n";
   for (const AlgorithmRow& row : facts.algorithms) {
     text += fmt::format("  {:<20} {}\n  {:<20} {}\n", row.name, row.summary, "", row.source);

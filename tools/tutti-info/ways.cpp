@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/control/interfaces.hpp"
+#include "transports/verbs/verbs_transport.hpp"
 
 namespace tutti::info {
 namespace {
@@ -30,14 +31,46 @@ std::string tcp_text(const Config& config) {
                                                : "as TUTTI_IFNAME=" + config.interfaces + " says");
 }
 
+// "verbs at rxe0:1, ..."; or why not.
+Result<std::string> verbs_text(const Config& config) {
+  TUTTI_TRY_ASSIGN(const std::vector<VerbsPort> ports,
+                   verbs_ports({.hca = config.ib_hca, .gid_index = config.ib_gid_index}));
+  const auto chosen = std::ranges::find_if(ports, &VerbsPort::usable);
+  if (chosen == ports.end())
+    return make_error(Code::kSystemError,
+                      config.ib_hca.empty()
+                          ? "no active RDMA port"
+                          : "no active RDMA port among TUTTI_IB_HCA=" + config.ib_hca);
+  return "verbs at " + text_of(*chosen);
+}
+
+std::string far_text(const Config& config) {
+  switch (config.transport) {
+    case TransportChoice::kShm:
+      return "none, as TUTTI_TRANSPORT=shm says";
+    case TransportChoice::kTcp:
+      return tcp_text(config);
+    case TransportChoice::kVerbs: {
+      const Result<std::string> verbs = verbs_text(config);
+      return verbs ? *verbs : "none: " + verbs.error().message;
+    }
+    case TransportChoice::kAuto:
+      break;
+  }
+  const Result<std::string> verbs = verbs_text(config);
+  const std::string tcp = tcp_text(config);
+  if (verbs) return *verbs + ", where every rank has such a port; else " + tcp;
+  return fmt::format("{}; no RDMA: {}", tcp, verbs.error().message);
+}
+
 }  // namespace
 
 std::vector<Fact> way_facts(const Config& config) {
-  const bool forced_tcp = config.transport == TransportChoice::kTcp;
-  const bool forced_shm = config.transport == TransportChoice::kShm;
-  return {{"within a host", forced_tcp ? "tcp, as TUTTI_TRANSPORT=tcp says"
-                                       : "shm, since its ranks can share memory"},
-          {"between hosts", forced_shm ? "none, as TUTTI_TRANSPORT=shm says" : tcp_text(config)}};
+  return {{"within a host",
+           forces_wire(config.transport)
+               ? fmt::format("{0}, as TUTTI_TRANSPORT={0} says", name_of(config.transport))
+               : "shm, since its ranks can share memory"},
+          {"between hosts", far_text(config)}};
 }
 
 }  // namespace tutti::info

@@ -1,0 +1,188 @@
+// Jobs whose messages travel by RDMA: between hosts, that TUTTI_HOST_ID tells apart, each with an
+// RDMA device of its own where there are two. What is right there, and what is said of a rank that
+// does not do its part. Needs a device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <tutti/tutti.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "forked_job.hpp"
+#include "job.hpp"
+#include "meeting.hpp"
+#include "transports/verbs/verbs_transport.hpp"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kSizes[] = {1, 2, 3, 124, 1000, 4099, 300'001};
+
+std::vector<VerbsPort> active_ports() {
+  auto ports = verbs_ports({});
+  if (!ports) return {};
+  std::erase_if(*ports, [](const VerbsPort& port) { return !port.active; });
+  return *ports;
+}
+
+struct Hosts {
+  int ranks = 4;
+  int ranks_per_host = 2;
+  const char* transport = "auto";
+  int op_timeout_ms = 60'000;
+};
+
+void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+class VerbsJob : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ports_ = active_ports();
+    if (ports_.empty()) GTEST_SKIP() << "no active RDMA port";
+  }
+
+  // Joins a job of several hosts, runs `body`, destroys what it leaves. Those in `killed` kill
+  // themselves.
+  void run_hosts(const Hosts& hosts,
+                 const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body,
+                 const std::vector<int>& killed = {}) {
+    set("TUTTI_IFNAME", "lo");
+    set("TUTTI_TRANSPORT", hosts.transport);
+    set("TUTTI_SPIN", "0");  // each host takes this machine's cores for its own
+    set("TUTTI_IB_TIMEOUT", "14");
+    const auto results = testing::run_forked(
+        hosts.ranks,
+        [&](const testing::ForkedRank& self) {
+          const int host = self.rank / hosts.ranks_per_host;
+          const VerbsPort& port = ports_[static_cast<std::size_t>(host) % ports_.size()];
+          set("TUTTI_HOST_ID", "host " + std::to_string(host));
+          set("TUTTI_IB_HCA", "=" + port.device + ":" + std::to_string(port.port));
+          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+          config.opTimeoutMs = hosts.op_timeout_ms;
+          tuttiComm_t comm = nullptr;
+          ASSERT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
+                    tuttiSuccess)
+              << tuttiGetLastError(nullptr);
+          body(comm, self);
+          EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+        },
+        with_unique_id());
+    testing::expect_all_passed(results, killed);
+  }
+
+  std::vector<VerbsPort> ports_;
+};
+
+tuttiCommInfo_t info_of(tuttiComm_t comm) {
+  tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+  EXPECT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+  return info;
+}
+
+void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {
+  for (const Algorithm* algorithm : all_algorithms()) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess)
+        << tuttiGetLastError(comm);
+    for (const std::size_t count : kSizes)
+      ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
+          << algorithm->name << " count " << count;
+  }
+}
+
+class VerbsRanks : public VerbsJob, public ::testing::WithParamInterface<int> {};
+
+TEST_P(VerbsRanks, EveryAlgorithmIsRightWhereVerbsIsForced) {
+  run_hosts({.ranks = GetParam(), .ranks_per_host = 1, .transport = "verbs"},
+            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              EXPECT_STREQ(info_of(comm).transport, "verbs");
+              check_all_algorithms(comm, self);
+            });
+}
+
+TEST_P(VerbsRanks, EveryAlgorithmIsRightBetweenHosts) {
+  run_hosts({.ranks = GetParam()}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    EXPECT_STREQ(info_of(comm).transport, self.ranks > 2 ? "shm+verbs" : "shm");
+    check_all_algorithms(comm, self);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, VerbsRanks, ::testing::Values(2, 3, 4));
+
+TEST_F(VerbsJob, AKilledRankOfAnotherHostIsNamed) {
+  const Meeting summed;
+  run_hosts({},
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+              ASSERT_TRUE(summed.wait_for(self.ranks));
+              if (self.rank == 3) ::raise(SIGKILL);
+              std::string told;
+              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+              EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
+              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+              comm = nullptr;
+            },
+            {3});
+}
+
+TEST_F(VerbsJob, WhoDoesNotComeIsNamedAtTheTimeout) {
+  run_hosts({.op_timeout_ms = 8000}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+    if (self.rank != 3) {
+      EXPECT_THAT(check_sum(comm, self.rank, self.ranks, 1000, false), HasSubstr("rank 3 (pid "));
+    } else {
+      tuttiResult_t state = tuttiSuccess;  // the others' word comes with their question
+      while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+    }
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+  });
+}
+
+TEST_F(VerbsJob, WhoLeavesInOrderIsNotTakenForDead) {
+  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+    if (self.rank == 3) return;
+    const std::string told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+    EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("left")));
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    comm = nullptr;
+  });
+}
+
+// TUTTI_TEST_CUT names the network interface under an RDMA port that may be taken down.
+TEST_F(VerbsJob, ACutNetworkEndsCallsOnBothSidesWithThePeerNamed) {
+  const char* const interface = std::getenv("TUTTI_TEST_CUT");
+  if (interface == nullptr) GTEST_SKIP() << "no interface that may be taken down";
+  const auto set_link = [&](const char* state) {
+    return std::system(("ip link set " + std::string(interface) + " " + state).c_str());
+  };
+  const Meeting summed;
+  run_hosts({.ranks = 2, .ranks_per_host = 1, .transport = "verbs"},
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+              ASSERT_TRUE(summed.wait_for(self.ranks));
+              if (self.rank == 0) {
+                ASSERT_EQ(set_link("down"), 0);
+              }
+              std::string told;
+              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+              EXPECT_THAT(told, HasSubstr("rank "));
+              EXPECT_THAT(told, HasSubstr("(pid "));
+              // Who hears of it second may find the first gone.
+              EXPECT_THAT(told, AnyOf(HasSubstr("lost its connection"), HasSubstr("died")));
+              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+              comm = nullptr;
+            });
+  EXPECT_EQ(set_link("up"), 0);
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,73 @@
+#include "transports/verbs/requests.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string_view>
+
+namespace tutti::verbs {
+
+void Chain::add(const Write& write, bool signalled) {
+  ibv_sge& piece = pieces_[length_];
+  piece = {.addr = reinterpret_cast<std::uintptr_t>(write.from),
+           .length = static_cast<std::uint32_t>(write.bytes),
+           .lkey = write.local_key};
+  ibv_send_wr& request = requests_[length_];
+  request = {};
+  request.wr_id = ++last_;
+  request.sg_list = &piece;
+  request.num_sge = write.bytes == 0 ? 0 : 1;
+  request.opcode = write.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  if (write.immediate) request.imm_data = htonl(*write.immediate);
+  request.wr.rdma.remote_addr = write.to;
+  request.wr.rdma.rkey = write.remote_key;
+  unsigned flags = 0;
+  if (write.bytes != 0 && write.bytes <= limits_.inline_bytes) flags |= IBV_SEND_INLINE;
+  if (signalled || last_ - last_signalled_ >= limits_.signal_every) {
+    flags |= IBV_SEND_SIGNALED;
+    last_signalled_ = last_;
+  }
+  request.send_flags = flags;
+  if (length_ > 0) requests_[length_ - 1].next = &request;
+  ++length_;
+}
+
+namespace {
+
+struct Words {
+  ibv_wc_status status;
+  std::string_view name, text;
+};
+constexpr Words kWords[] = {
+    {IBV_WC_LOC_LEN_ERR, "LOC_LEN_ERR", "a message was longer than its memory here"},
+    {IBV_WC_LOC_QP_OP_ERR, "LOC_QP_OP_ERR", "the adapter could not carry out a request"},
+    {IBV_WC_LOC_PROT_ERR, "LOC_PROT_ERR", "the adapter may not read the memory to be sent"},
+    {IBV_WC_WR_FLUSH_ERR, "WR_FLUSH_ERR", "the connection had failed before"},
+    {IBV_WC_REM_INV_REQ_ERR, "REM_INV_REQ_ERR", "its adapter found a request invalid"},
+    {IBV_WC_REM_ACCESS_ERR, "REM_ACCESS_ERR",
+     "its adapter denied access to its memory: has it closed its connections?"},
+    {IBV_WC_REM_OP_ERR, "REM_OP_ERR", "its adapter could not carry out a request"},
+    {IBV_WC_RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR", "it had no room for a message, time and again"},
+    {IBV_WC_REM_ABORT_ERR, "REM_ABORT_ERR", "its adapter aborted a request"},
+    {IBV_WC_FATAL_ERR, "FATAL_ERR", "this rank's adapter has failed"},
+    {IBV_WC_RESP_TIMEOUT_ERR, "RESP_TIMEOUT_ERR", "its adapter did not answer in time"},
+};
+
+}  // namespace
+
+std::string cause_of(ibv_wc_status status, std::uint32_t vendor_error, const RetryPolicy& policy) {
+  if (status == IBV_WC_RETRY_EXC_ERR)
+    return fmt::format(
+        "it did not answer after {} retries of {:.3g} s (TUTTI_IB_RETRIES, "
+        "TUTTI_IB_TIMEOUT; IBV_WC_RETRY_EXC_ERR)",
+        policy.retries, 4.096e-6 * std::ldexp(1.0, static_cast<int>(policy.timeout)));
+  for (const Words& words : kWords)
+    if (words.status == status)
+      return fmt::format("{} (IBV_WC_{}, vendor's code {:#x})", words.text, words.name,
+                         vendor_error);
+  return fmt::format("completion status {}, vendor's code {:#x}", static_cast<int>(status),
+                     vendor_error);
+}
+
+}  // namespace tutti::verbs

@@ -1,0 +1,77 @@
+#include "transports/verbs/wire.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tutti::verbs {
+
+Result<Card> read_card(std::span<const std::byte> bytes, const Card& mine) {
+  const auto refuse = [](std::string_view why) -> Result<Card> {
+    return make_error(Code::kRemoteError, fmt::format("verbs: a peer's card {}", why));
+  };
+  Card card;
+  if (bytes.size() != sizeof card)
+    return refuse(fmt::format("has {} bytes instead of {}", bytes.size(), sizeof card));
+  std::memcpy(&card, bytes.data(), sizeof card);
+  if (card.magic != kMagic) return refuse("is of another version");
+  if (card.link_layer != mine.link_layer)
+    return refuse(
+        "is of another kind of network: InfiniBand and Ethernet do not mix; choose ports "
+        "with TUTTI_IB_HCA");
+  if (card.arena_bytes != mine.arena_bytes) return refuse("has an arena of another length");
+  const bool fits = card.arena_address <= UINT64_MAX - card.arena_bytes &&
+                    card.landing_address <= UINT64_MAX - sizeof(Landing);
+  const bool sound = card.queue_pair <= kMostNumber24 && card.first_psn <= kMostNumber24 &&
+                     card.mtu >= 1 && card.mtu <= 5 && card.grh_required <= 1 &&
+                     std::ranges::all_of(card.zero, [](std::uint8_t byte) { return byte == 0; });
+  if (!fits || !sound) return refuse("has numbers that cannot be");
+  return card;
+}
+
+std::optional<Immediate> decode(std::uint32_t bits) {
+  const Immediate it{.kind = static_cast<Kind>(bits >> 30),
+                     .index = static_cast<std::uint8_t>(bits >> 27 & 7),
+                     .first_cell = static_cast<std::uint8_t>(bits >> 23 & 15),
+                     .number = static_cast<std::uint8_t>(bits),
+                     .consumed = static_cast<std::uint8_t>(bits >> 8)};
+  static_assert(kMaxConnectionsPerPair == 8 && kCellsPerPair == 16);
+  if (encode(it) != bits) return std::nullopt;
+  return it;
+}
+
+bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing& landing,
+                    PairArea& pair) {
+  const std::optional<Immediate> it = decode(immediate);
+  if (!it || has_left_) return false;
+  if (it->kind == Kind::kBye) {
+    has_left_ = true;
+    return true;
+  }
+  // Once, before anything else.
+  if (it->kind == Kind::kHello) return !std::exchange(greeted_, true);
+  greeted_ = true;
+  const std::uint64_t number = messages_[it->index] + 1;
+  if (static_cast<std::uint8_t>(number) != it->number) return false;
+  messages_[it->index] = number;
+  consumed_[it->index] = later_count(consumed_[it->index], it->consumed);
+  if (it->kind == Kind::kSlot) {
+    // Release pairs with the acquire in reload_produced.
+    pair.words[it->index].produced.store(number, std::memory_order_release);
+    return true;
+  }
+  const std::size_t offset = it->first_cell * kCellBytes;
+  if (bytes < kCellHeaderBytes || bytes > sizeof landing.cells - offset) return false;
+  const std::byte* const from = landing.cells + offset;
+  auto* const to = reinterpret_cast<std::byte*>(pair.cells) + offset;
+  std::memcpy(to + sizeof(Word), from + sizeof(Word), bytes - sizeof(Word));
+  std::uint64_t epoch = 0;
+  std::memcpy(&epoch, from, sizeof epoch);
+  // The first cell's epoch, its first word, comes last: release pairs with the acquire in can_recv.
+  reinterpret_cast<Cell*>(to)->epoch.store(epoch, std::memory_order_release);
+  return true;
+}
+
+}  // namespace tutti::verbs
