@@ -1,14 +1,17 @@
 // What comes from other hosts: any bytes as a TCP connection's frames, as a rank's row of the
-// board, as an invitation to connect, as the answer to a hello (by the first byte, modulo 4).
+// board, as an invitation to connect, as the answer to a hello (by the first byte, modulo 8), as
+// cards and immediates of RDMA.
 #include <sys/socket.h>
 
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include "runtime/control/far_rows.hpp"
 #include "tests/fuzz/target.hpp"
 #include "transports/tcp/invitations.hpp"
 #include "transports/tcp/peer.hpp"
+#include "transports/verbs/wire.hpp"
 
 namespace tutti::fuzz {
 namespace {
@@ -64,19 +67,54 @@ void read_invitation(std::span<const std::byte> bytes) {
   require(again && again->at == invitation->at, "what was an invitation is one");
 }
 
+// A card that is taken can be used.
+void read_card(std::span<const std::byte> bytes) {
+  const auto card = verbs::read_card(bytes, {.arena_bytes = kLayout.arena_bytes});
+  if (!card) return;
+  require(card->queue_pair <= verbs::kMostNumber24 && card->mtu >= 1 && card->mtu <= 5,
+          "a card whose numbers can be");
+  require(card->arena_address + card->arena_bytes >= card->arena_address,
+          "an arena that ends where memory does");
+}
+
+struct Message {
+  std::uint32_t immediate = 0, bytes = 0;
+};
+
+// Messages fill what the peer may write.
+void read_messages(std::span<const std::byte> bytes) {
+  const auto landing = std::make_unique<verbs::Landing>();
+  const auto pair = std::make_unique<PairArea>();
+  verbs::Arrivals arrivals;
+  std::uint64_t taken = 0;
+  for (Message message; bytes.size() >= sizeof message; bytes = bytes.subspan(sizeof message)) {
+    std::memcpy(&message, bytes.data(), sizeof message);
+    if (!arrivals.take(message.immediate, message.bytes, *landing, *pair)) return;
+    ++taken;
+    const auto it = verbs::decode(message.immediate);
+    require(it.has_value(), "what is taken has a meaning");
+    require(pair->words[it->index].produced.load(std::memory_order_relaxed) <= taken,
+            "messages are counted one by one");
+  }
+}
+
 }  // namespace
 
 void run_one(std::span<const std::byte> input) {
   if (input.empty()) return;
   const auto rest = input.subspan(1, std::min(input.size() - 1, std::size_t{65536}));
   if (rest.empty()) return;
-  switch (std::to_integer<int>(input[0] & std::byte{3})) {
+  switch (std::to_integer<int>(input[0] & std::byte{7})) {
     case 0:
       return read_frames(rest);
     case 1:
       return read_row(rest);
     case 2:
       return read_invitation(rest);
+    case 4:
+      return read_card(rest);
+    case 5:
+      return read_messages(rest);
     default:
       return read_frames(rest, sizeof(tcp::HelloReply));
   }
@@ -100,8 +138,19 @@ std::vector<Bytes> seeds() {
   Bytes answered;
   append(answered, tcp::HelloReply{});
   answered.insert(answered.end(), frames.begin(), frames.end());
-  return {marked(0, frames), marked(1, control::encode_row(row)),
-          marked(2, tcp::encode(invitation)), marked(3, answered)};
+  Bytes card;
+  append(card, verbs::Card{.arena_bytes = kLayout.arena_bytes, .mtu = 3});
+  const auto cells = [](std::uint8_t number) {
+    return verbs::encode({.kind = verbs::Kind::kCells, .index = 2, .number = number});
+  };
+  const std::vector<Message> messages{
+      {cells(1), 24}, {cells(2), 24}, {verbs::encode({.kind = verbs::Kind::kBye}), 0}};
+  return {marked(0, frames),
+          marked(1, control::encode_row(row)),
+          marked(2, tcp::encode(invitation)),
+          marked(3, answered),
+          marked(4, card),
+          marked(5, std::as_bytes(std::span(messages)))};
 }
 
 }  // namespace tutti::fuzz
