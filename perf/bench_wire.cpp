@@ -3,6 +3,7 @@
 // without a schedule. What ib_write_lat and ib_write_bw measure of the verbs below.
 //
 //   bench_wire tcp 10.9.0.1 10.9.0.2      # the address of each rank
+//   bench_wire verbs rxe0 rxe1            # the device of each rank
 //
 // Latency: half of a round trip of flagged messages, median and mean. Bandwidth: messages in slots,
 // sent as fast as credits allow, until the last one was consumed; GB = 1e9 bytes. Both ranks poll,
@@ -25,6 +26,7 @@
 #include "runtime/control/control_plane.hpp"
 #include "transports/connection_ops.hpp"
 #include "transports/tcp/tcp_transport.hpp"
+#include "transports/verbs/verbs_transport.hpp"
 
 namespace tutti {
 namespace {
@@ -35,7 +37,7 @@ constexpr std::int64_t kPatienceMs = 120'000;
 
 struct Options {
   std::string transport;
-  std::array<std::string, 2> at;  // of each rank: its address
+  std::array<std::string, 2> at;  // of each rank: its address or device
   std::uint64_t small_bytes = 8;
   std::uint64_t large_bytes = std::uint64_t{1} << 20;
   int small_messages = 1000;
@@ -65,7 +67,10 @@ std::unique_ptr<Transport> make_transport(const Options& options, Rank rank, Con
   const std::uint64_t arena_bytes = kSlots * slot_bytes(options);
   if (options.transport == "tcp")
     return require(make_tcp_transport(plane, {.ip = at, .arena_bytes = arena_bytes}));
-  give_up("unknown transport '" + options.transport + "'; there is tcp");
+  if (options.transport == "verbs")
+    return require(make_verbs_transport(plane, {.hca = "=" + at, .arena_bytes = arena_bytes}))
+        .transport;
+  give_up("unknown transport '" + options.transport + "'; there are tcp and verbs");
 }
 
 // One end of a connection in each direction, and what drives them.
@@ -206,8 +211,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   tutti::Options options;
   CLI::App app{"Latency and bandwidth of a transport between two processes"};
-  app.add_option("transport", options.transport, "tcp")->required();
-  app.add_option("at0", options.at[0], "where rank 0 is: an address")->required();
+  app.add_option("transport", options.transport, "tcp or verbs")->required();
+  app.add_option("at0", options.at[0], "where rank 0 is: an address, or a device")->required();
   app.add_option("at1", options.at[1], "where rank 1 is")->required();
   app.add_option("--small", options.small_bytes, "bytes of a small message")->capture_default_str();
   app.add_option("--large", options.large_bytes, "bytes of a large message")->capture_default_str();
