@@ -32,4 +32,19 @@ class Meeting {
   std::atomic<int>* arrived_;
 };
 
+// A word that all processes of a test share; made before the fork.
+class SharedWord {
+ public:
+  SharedWord()
+      : word_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0)) {}
+  SharedWord(const SharedWord&) = delete;
+  SharedWord& operator=(const SharedWord&) = delete;
+  ~SharedWord() { ::munmap(word_, sizeof(std::atomic<int>)); }
+  std::atomic<int>& operator*() const { return *word_; }
+
+ private:
+  std::atomic<int>* word_;
+};
+
 }  // namespace tutti::test

@@ -9,11 +9,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -122,21 +120,6 @@ class NetworkJob {
   testing::Networks networks_;
   std::string why_not_;
   std::string folder_;
-};
-
-// A word that all processes of a test share; made before the fork.
-class SharedWord {
- public:
-  SharedWord()
-      : word_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0)) {}
-  SharedWord(const SharedWord&) = delete;
-  SharedWord& operator=(const SharedWord&) = delete;
-  ~SharedWord() { ::munmap(word_, sizeof(std::atomic<int>)); }
-  std::atomic<int>& operator*() const { return *word_; }
-
- private:
-  std::atomic<int>* word_;
 };
 
 }  // namespace tutti::test

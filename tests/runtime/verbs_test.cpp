@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -58,6 +61,8 @@ class VerbsJob : public ::testing::Test {
     set("TUTTI_TRANSPORT", hosts.transport);
     set("TUTTI_SPIN", "0");  // each host takes this machine's cores for its own
     set("TUTTI_IB_TIMEOUT", "14");
+    testing::ForkOptions options = with_unique_id();
+    options.timeout_ms = 120'000;  // time is emulated where the tests run
     const auto results = testing::run_forked(
         hosts.ranks,
         [&](const testing::ForkedRank& self) {
@@ -74,7 +79,7 @@ class VerbsJob : public ::testing::Test {
           body(comm, self);
           EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
         },
-        with_unique_id());
+        options);
     testing::expect_all_passed(results, killed);
   }
 
@@ -95,6 +100,18 @@ void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {
       ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
           << algorithm->name << " count " << count;
   }
+}
+
+// Sums until a call fails; what it said.
+std::string sum_until_told(tuttiComm_t comm, const testing::ForkedRank& self) {
+  std::string told;
+  while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
+  return told;
+}
+
+void abort(tuttiComm_t& comm) {
+  EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+  comm = nullptr;
 }
 
 class VerbsRanks : public VerbsJob, public ::testing::WithParamInterface<int> {};
@@ -123,11 +140,9 @@ TEST_F(VerbsJob, AKilledRankOfAnotherHostIsNamed) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
               ASSERT_TRUE(summed.wait_for(self.ranks));
               if (self.rank == 3) ::raise(SIGKILL);
-              std::string told;
-              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
-              EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
-              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-              comm = nullptr;
+              EXPECT_THAT(sum_until_told(comm, self),
+                          AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
+              abort(comm);
             },
             {3});
 }
@@ -141,8 +156,7 @@ TEST_F(VerbsJob, WhoDoesNotComeIsNamedAtTheTimeout) {
       tuttiResult_t state = tuttiSuccess;  // the others' word comes with their question
       while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
     }
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
+    abort(comm);
   });
 }
 
@@ -152,36 +166,107 @@ TEST_F(VerbsJob, WhoLeavesInOrderIsNotTakenForDead) {
     if (self.rank == 3) return;
     const std::string told = check_sum(comm, self.rank, self.ranks, 100'000, false);
     EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("left")));
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
+    abort(comm);
   });
 }
 
-// TUTTI_TEST_CUT names the network interface under an RDMA port that may be taken down.
-TEST_F(VerbsJob, ACutNetworkEndsCallsOnBothSidesWithThePeerNamed) {
-  const char* const interface = std::getenv("TUTTI_TEST_CUT");
-  if (interface == nullptr) GTEST_SKIP() << "no interface that may be taken down";
-  const auto set_link = [&](const char* state) {
-    return std::system(("ip link set " + std::string(interface) + " " + state).c_str());
-  };
+// A peer that is stopped: its adapter answers all the same.
+TEST_F(VerbsJob, AStoppedRankOfAnotherHostIsNamedAtTheTimeout) {
+  constexpr int kVictim = 3;
+  const SharedWord victims_pid;
+  const Meeting told_all;
+  run_hosts({.op_timeout_ms = 8000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+    if (self.rank == kVictim) {
+      *victims_pid = ::getpid();
+      ::raise(SIGSTOP);
+      sum_until_told(comm, self);
+      return abort(comm);
+    }
+    EXPECT_THAT(sum_until_told(comm, self),
+                AllOf(HasSubstr("rank 3 (pid "), HasSubstr("operation timeout")));
+    EXPECT_TRUE(told_all.wait_for(kVictim));
+    if (self.rank == 0) {
+      EXPECT_EQ(::kill(*victims_pid, SIGCONT), 0);
+    }
+    abort(comm);
+  });
+}
+
+// Network interfaces that SPOILABLE names are spoiled, as the ranks' messages leave by them.
+class SpoiledNetwork : public VerbsJob {
+ protected:
+  void SetUp() override {
+    VerbsJob::SetUp();
+    const char* const named = std::getenv("SPOILABLE");
+    if (named == nullptr) GTEST_SKIP() << "SPOILABLE names no network interface";
+    std::istringstream words(named);
+    for (std::string interface; words >> interface;) interfaces_.push_back(interface);
+  }
+  void TearDown() override {
+    for (const std::string& interface : interfaces_) {
+      EXPECT_TRUE(run("ip link set " + interface + " up"));
+      static_cast<void>(run("tc qdisc del dev " + interface + " root 2>/dev/null"));
+    }
+  }
+  // netem as tc writes it, for what every interface sends.
+  void spoil(const std::string& netem) const {
+    for (const std::string& interface : interfaces_)
+      ASSERT_TRUE(run("tc qdisc add dev " + interface + " root netem " + netem));
+  }
+  // Does netem's own count show what it has done?
+  [[nodiscard]] bool spoiled(const std::string& seen) const {
+    return std::ranges::all_of(interfaces_, [&](const std::string& interface) {
+      return run("tc -s qdisc show dev " + interface + " | grep -q '" + seen + "'");
+    });
+  }
+  [[nodiscard]] static bool run(const std::string& line) { return std::system(line.c_str()) == 0; }
+
+  std::vector<std::string> interfaces_;
+};
+
+struct Bad {
+  const char* name;
+  const char* netem;
+  const char* seen;
+};
+
+class VerbsNetem : public SpoiledNetwork, public ::testing::WithParamInterface<Bad> {};
+
+TEST_P(VerbsNetem, AllReducesAreRight) {
+  spoil(GetParam().netem);
+  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    for (const char* algorithm : {"auto", "ring", "tree", "two_shot"}) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, algorithm), tuttiSuccess) << tuttiGetLastError(comm);
+      for (const std::size_t count : {1u, 1000u, 100'001u})
+        ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
+            << algorithm << " count " << count;
+    }
+  });
+  EXPECT_TRUE(spoiled(GetParam().seen)) << "netem did nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, VerbsNetem,
+                         ::testing::Values(Bad{"Loss", "loss 5%", "dropped [1-9]"},
+                                           Bad{"Delay", "delay 5ms", "Sent [1-9]"}),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
+
+TEST_F(SpoiledNetwork, ALinkThatGoesDownUnderCallsEndsThemWithThePeerNamed) {
+  spoil("delay 2ms");  // so that messages are under way
   const Meeting summed;
   run_hosts({.ranks = 2, .ranks_per_host = 1, .transport = "verbs"},
             [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
               ASSERT_TRUE(summed.wait_for(self.ranks));
               if (self.rank == 0) {
-                ASSERT_EQ(set_link("down"), 0);
+                ASSERT_TRUE(run("ip link set " + interfaces_.back() + " down"));
               }
-              std::string told;
-              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
-              EXPECT_THAT(told, HasSubstr("rank "));
-              EXPECT_THAT(told, HasSubstr("(pid "));
               // Who hears of it second may find the first gone.
-              EXPECT_THAT(told, AnyOf(HasSubstr("lost its connection"), HasSubstr("died")));
-              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-              comm = nullptr;
+              EXPECT_THAT(sum_until_told(comm, self),
+                          AllOf(HasSubstr("rank " + std::to_string(1 - self.rank) + " (pid "),
+                                AnyOf(HasSubstr("lost its connection"), HasSubstr("died"))));
+              abort(comm);
             });
-  EXPECT_EQ(set_link("up"), 0);
 }
 
 }  // namespace
