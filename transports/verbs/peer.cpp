@@ -57,7 +57,8 @@ void Peer::pump() {
   if (link_ == nullptr || !ready_ || link_->down()) return;
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
     pump_messages(static_cast<std::uint8_t>(std::countr_zero(left)));
-  if (returns_due()) pump_returns();
+  if (returns_due() || (done_due() && done_waits_)) static_cast<void>(pump_returns());
+  done_waits_ = done_due();
   link_->flush();
 }
 
@@ -67,10 +68,13 @@ void Peer::pump_messages(std::uint8_t index) {
   const auto* const cells = reinterpret_cast<const std::byte*>(mirror_->pair(home_.rank).cells);
   const Card& card = link_->peer();
   for (std::uint64_t& number = pumped_[index]; number < state.next;) {
+    // More than the immediate's bits can tell.
+    if (home_.done - done_said_ > kMostUntold && !pump_returns()) return;
     const Post& post = posts_[index][number % kMaxSlots];
     if (!link_->has_room(post.bytes)) return;
     ++number;
     credited_[index] = recv_.of[index].next;
+    done_said_ = home_.done;
     const bool slot = post.first >= arena;
     const auto offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells));
     link_->add({.from = post.first,
@@ -83,8 +87,9 @@ void Peer::pump_messages(std::uint8_t index) {
                     encode({.kind = slot ? Kind::kSlot : Kind::kCells,
                             .index = index,
                             .first_cell = static_cast<std::uint8_t>(slot ? 0 : offset / kCellBytes),
-                            .number = static_cast<std::uint8_t>(number),
-                            .consumed = static_cast<std::uint8_t>(credited_[index])})});
+                            .done = static_cast<std::uint8_t>(done_said_),
+                            .consumed = static_cast<std::uint8_t>(credited_[index]),
+                            .number = static_cast<std::uint8_t>(number)})});
   }
 }
 
@@ -96,7 +101,6 @@ bool Peer::done_due() const {
 // A credit is not worth a write while the sender has as many again, in whichever plan.
 bool Peer::returns_due() const {
   if (!link_->peer_sends() || has_left()) return false;
-  if (done_due()) return true;
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     const std::uint64_t owed = recv_.of[index].next - credited_[index];
@@ -107,8 +111,8 @@ bool Peer::returns_due() const {
 
 // All words in one write. The adapter may read them later than now: then it reads later values,
 // which are true by then.
-void Peer::pump_returns() {
-  if (!link_->has_room(sizeof(Returns))) return;
+bool Peer::pump_returns() {
+  if (!link_->has_room(sizeof(Returns))) return false;
   Returns& returning = landing().returning;
   // Relaxed: the adapter is told by ibv_post_send, which orders.
   returning.done.store(done_said_ = home_.done, std::memory_order_relaxed);
@@ -120,6 +124,7 @@ void Peer::pump_returns() {
               .local_key = home_.landings_key,
               .to = card.landing_address + offsetof(Landing, returns),
               .remote_key = card.landing_key});
+  return true;
 }
 
 bool Peer::poll() {
@@ -146,7 +151,7 @@ bool Peer::awaits_credit() const {
 void Peer::take_returns() {
   const Returns& returns = landing().returns;
   // Acquire: the peer has consumed before it told so.
-  done_ = std::max(done_, returns.done.load(std::memory_order_acquire));
+  done_ = arrivals_.done(returns.done.load(std::memory_order_acquire));
   auto& words = mirror_->pair(home_.rank).words;
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
@@ -157,7 +162,9 @@ void Peer::take_returns() {
 
 void Peer::say_goodbye() {
   pump();
-  if (link_ == nullptr || link_->down() || !link_->has_room(0)) return;
+  if (link_ == nullptr || link_->down()) return;
+  if (done_due()) static_cast<void>(pump_returns());
+  if (!link_->has_room(0)) return;
   link_->add({.to = link_->peer().landing_address,
               .remote_key = link_->peer().landing_key,
               .immediate = encode({.kind = Kind::kBye})},

@@ -50,7 +50,9 @@ class Peer {
   [[nodiscard]] Connection open_send(const ConnectionSpec& spec);
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 
-  // Posts what this rank has committed, and returns what is due of credits and `done`.
+  // Posts what this rank has committed, and with it what it has consumed and `done`. Where nothing
+  // was committed, `done` waits for the next time: mostly it goes with the first message of the
+  // next call.
   void pump();
   // Takes what has come; false: no message.
   bool poll();
@@ -77,7 +79,7 @@ class Peer {
   void pump_messages(std::uint8_t index);
   [[nodiscard]] bool done_due() const;
   [[nodiscard]] bool returns_due() const;
-  void pump_returns();
+  bool pump_returns();  // false: no room
   void take_returns();
   [[nodiscard]] Landing& landing() const { return home_.landings[rank_]; }
 
@@ -95,7 +97,9 @@ class Peer {
   // to receive in.
   std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{};
   std::array<std::uint32_t, kMaxConnectionsPerPair> fewest_out_{}, fewest_in_{};
-  std::uint64_t done_ = 0, done_said_ = 0;
+  std::uint64_t done_said_ = 0;
+  std::uint64_t done_ = 0;
+  bool done_waits_ = false;  // since the pump before
   Arrivals arrivals_;
 };
 

@@ -66,7 +66,7 @@ struct RetryPolicy {
   std::uint32_t retries = 0;
 };
 // What a completion's status says of the peer or this rank, in words. (InfiniBand Architecture
-// Specification, volume 1, 11.6.2, lists them; texts say what to do where the user can do it.)
+// Specification, volume 1, chapter 11, lists them; texts say what to do where the user can do it.)
 [[nodiscard]] std::string cause_of(ibv_wc_status status, std::uint32_t vendor_error,
                                    const RetryPolicy& policy);
 

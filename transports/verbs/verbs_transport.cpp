@@ -85,10 +85,7 @@ class VerbsTransport final : public Transport {
   [[nodiscard]] Status connect(Rank rank, Deadline deadline) override;
   [[nodiscard]] Result<Connection> open_send(const ConnectionSpec& spec) override;
   [[nodiscard]] Result<Connection> open_recv(const ConnectionSpec& spec) override;
-  void publish_done(std::uint64_t operation) override {
-    home_.done = operation;
-    for (Peer* const peer : active_) peer->pump();
-  }
+  void publish_done(std::uint64_t operation) override { home_.done = operation; }
   [[nodiscard]] std::uint64_t done_of(Rank rank) const override {
     if (rank == home_.rank) return home_.done;
     const Peer* const peer = known(rank);

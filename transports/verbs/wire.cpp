@@ -31,38 +31,28 @@ Result<Card> read_card(std::span<const std::byte> bytes, const Card& mine) {
   return card;
 }
 
-std::optional<Immediate> decode(std::uint32_t bits) {
-  const Immediate it{.kind = static_cast<Kind>(bits >> 30),
-                     .index = static_cast<std::uint8_t>(bits >> 27 & 7),
-                     .first_cell = static_cast<std::uint8_t>(bits >> 23 & 15),
-                     .number = static_cast<std::uint8_t>(bits),
-                     .consumed = static_cast<std::uint8_t>(bits >> 8)};
-  static_assert(kMaxConnectionsPerPair == 8 && kCellsPerPair == 16);
-  if (encode(it) != bits) return std::nullopt;
-  return it;
-}
-
 bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing& landing,
                     PairArea& pair) {
-  const std::optional<Immediate> it = decode(immediate);
-  if (!it || has_left_) return false;
-  if (it->kind == Kind::kBye) {
+  const Immediate it = decode(immediate);
+  if (has_left_) return false;
+  if (it.kind == Kind::kBye) {
     has_left_ = true;
     return true;
   }
   // Once, before anything else.
-  if (it->kind == Kind::kHello) return !std::exchange(greeted_, true);
+  if (it.kind == Kind::kHello) return !std::exchange(greeted_, true);
   greeted_ = true;
-  const std::uint64_t number = messages_[it->index] + 1;
-  if (static_cast<std::uint8_t>(number) != it->number) return false;
-  messages_[it->index] = number;
-  consumed_[it->index] = later_count(consumed_[it->index], it->consumed);
-  if (it->kind == Kind::kSlot) {
+  const std::uint64_t number = messages_[it.index] + 1;
+  if (static_cast<std::uint8_t>(number) != it.number) return false;
+  messages_[it.index] = number;
+  consumed_[it.index] = later_count(consumed_[it.index], it.consumed, kConsumedBits);
+  done_ = later_count(done_, it.done, kDoneBits);
+  if (it.kind == Kind::kSlot) {
     // Release pairs with the acquire in reload_produced.
-    pair.words[it->index].produced.store(number, std::memory_order_release);
+    pair.words[it.index].produced.store(number, std::memory_order_release);
     return true;
   }
-  const std::size_t offset = it->first_cell * kCellBytes;
+  const std::size_t offset = it.first_cell * kCellBytes;
   if (bytes < kCellHeaderBytes || bytes > sizeof landing.cells - offset) return false;
   const std::byte* const from = landing.cells + offset;
   auto* const to = reinterpret_cast<std::byte*>(pair.cells) + offset;

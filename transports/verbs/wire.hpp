@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "base/result.hpp"
@@ -64,26 +63,40 @@ enum class Kind : std::uint8_t {
   kCells = 2,  // cells of the pair, in the landing
   kBye = 3,    // the sender leaves in order; nothing of it comes after this
 };
+inline constexpr unsigned kConsumedBits = 8, kDoneBits = 7;
+static_assert(kMaxConnectionsPerPair == 8 && kCellsPerPair == 16);
 struct Immediate {
   Kind kind = Kind::kSlot;
   std::uint8_t index = 0;       // of the connection
   std::uint8_t first_cell = 0;  // of the pair's
-  std::uint8_t number = 0;      // of the message: how many of its index there are with it
+  std::uint8_t done = 0;        // by the sender: low bits of the last operation, as in Returns
   std::uint8_t consumed = 0;    // by the sender, of the messages of that index that it was sent
+  std::uint8_t number = 0;      // of the message: how many of its index there are with it
 };
 [[nodiscard]] constexpr std::uint32_t encode(const Immediate& it) {
   return static_cast<std::uint32_t>(it.kind) << 30 | std::uint32_t{it.index} << 27 |
-         std::uint32_t{it.first_cell} << 23 | std::uint32_t{it.consumed} << 8 | it.number;
+         std::uint32_t{it.first_cell} << 23 | (it.done & ((1u << kDoneBits) - 1)) << 16 |
+         std::uint32_t{it.consumed} << 8 | it.number;
 }
-// The count that `bits` are the low ones of, if it is `last` or later; else `last`: kept twice, by
-// immediates and by Returns, it may come late.
-static_assert(kMaxSlots < 128);
-[[nodiscard]] constexpr std::uint64_t later_count(std::uint64_t last, std::uint8_t bits) {
-  const auto ahead = static_cast<std::uint8_t>(bits - last);
-  return ahead < 128 ? last + ahead : last;
+// Every one has a meaning.
+[[nodiscard]] constexpr Immediate decode(std::uint32_t bits) {
+  return {.kind = static_cast<Kind>(bits >> 30),
+          .index = static_cast<std::uint8_t>(bits >> 27 & 7),
+          .first_cell = static_cast<std::uint8_t>(bits >> 23 & 15),
+          .done = static_cast<std::uint8_t>(bits >> 16 & ((1u << kDoneBits) - 1)),
+          .consumed = static_cast<std::uint8_t>(bits >> 8),
+          .number = static_cast<std::uint8_t>(bits)};
 }
-// Empty: no correct rank sends it.
-[[nodiscard]] std::optional<Immediate> decode(std::uint32_t bits);
+// The count that `low` are the `bits` low bits of, if it is `last` or less than half their range
+// later; else `last`: kept twice, by immediates and by Returns, it may come late.
+[[nodiscard]] constexpr std::uint64_t later_count(std::uint64_t last, std::uint8_t low,
+                                                  unsigned bits) {
+  const std::uint64_t range = std::uint64_t{1} << bits, ahead = (low - last) & (range - 1);
+  return ahead < range / 2 ? last + ahead : last;
+}
+static_assert(kMaxSlots < 1u << (kConsumedBits - 1));
+// Beyond so many operations since it last told, a rank tells `done` by Returns.
+inline constexpr std::uint64_t kMostUntold = 1u << (kDoneBits - 2);
 
 // What has come from one peer, as far as it may touch this rank's inbox. One thread at a time.
 class Arrivals {
@@ -98,9 +111,15 @@ class Arrivals {
   [[nodiscard]] std::uint64_t consumed(std::size_t index, std::uint64_t returned) {
     return consumed_[index] = std::max(consumed_[index], returned);
   }
+  // The last operation of which the peer has said to have consumed everything; `returned`: the
+  // same.
+  [[nodiscard]] std::uint64_t done(std::uint64_t returned) {
+    return done_ = std::max(done_, returned);
+  }
 
  private:
   std::array<std::uint64_t, kMaxConnectionsPerPair> messages_{}, consumed_{};  // by index
+  std::uint64_t done_ = 0;
   bool greeted_ = false, has_left_ = false;
 };
 

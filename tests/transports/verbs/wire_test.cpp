@@ -58,20 +58,23 @@ TEST(VerbsWire, CardsThatCannotBeAreRefusedWithTheReason) {
   EXPECT_THAT(shorter.error().message, HasSubstr("71 bytes instead of 72"));
 }
 
-TEST(VerbsWire, ImmediatesComeBackAndOthersAreNone) {
+TEST(VerbsWire, ImmediatesComeBack) {
   for (const Kind kind : {Kind::kHello, Kind::kSlot, Kind::kCells, Kind::kBye})
     for (const std::uint8_t index : std::initializer_list<std::uint8_t>{0, 3, 7})
       for (const std::uint8_t cell : std::initializer_list<std::uint8_t>{0, 9, 15}) {
-        const Immediate it{
-            .kind = kind, .index = index, .first_cell = cell, .number = 0xfe, .consumed = 0xab};
-        const auto back = decode(encode(it));
-        ASSERT_TRUE(back);
-        EXPECT_EQ(encode(*back), encode(it));
-        EXPECT_EQ(back->first_cell, cell);
-        EXPECT_EQ(back->consumed, 0xab);
+        const Immediate it{.kind = kind,
+                           .index = index,
+                           .first_cell = cell,
+                           .done = 0x7d,
+                           .consumed = 0xab,
+                           .number = 0xfe};
+        const Immediate back = decode(encode(it));
+        EXPECT_EQ(encode(back), encode(it));
+        EXPECT_EQ(back.first_cell, cell);
+        EXPECT_EQ(back.done, 0x7d);
+        EXPECT_EQ(back.consumed, 0xab);
+        EXPECT_EQ(back.number, 0xfe);
       }
-  EXPECT_FALSE(decode(0x3fff'ffff));
-  EXPECT_FALSE(decode(encode({.number = 1}) | 1U << 20));
 }
 
 // A rank's side of one pair.
@@ -115,16 +118,18 @@ TEST(VerbsWire, TheCountOutlastsTheBitsThatTheImmediateHas) {
 }
 
 TEST(VerbsWire, CreditsComeWithMessagesAndBesideThemAndNeverGoBack) {
-  EXPECT_EQ(later_count(0, 64), 64U);
-  EXPECT_EQ(later_count(250, 4), 260U);
-  EXPECT_EQ(later_count(260, 250), 260U);
+  EXPECT_EQ(later_count(0, 64, 8), 64U);
+  EXPECT_EQ(later_count(250, 4, 8), 260U);
+  EXPECT_EQ(later_count(260, 250, 8), 260U);
+  EXPECT_EQ(later_count(120, 3, 7), 131U);
+  EXPECT_EQ(later_count(131, 120, 7), 131U);
   Side side;
   std::uint64_t number = 0;
   const auto message = [&](std::uint64_t consumed) {
     return side.take({.kind = Kind::kSlot,
                       .index = 3,
-                      .number = static_cast<std::uint8_t>(++number),
-                      .consumed = static_cast<std::uint8_t>(consumed)});
+                      .consumed = static_cast<std::uint8_t>(consumed),
+                      .number = static_cast<std::uint8_t>(++number)});
   };
   ASSERT_TRUE(message(60));
   EXPECT_EQ(side.arrivals.consumed(3, 0), 60U);
@@ -136,6 +141,25 @@ TEST(VerbsWire, CreditsComeWithMessagesAndBesideThemAndNeverGoBack) {
     EXPECT_EQ(side.arrivals.consumed(3, 100), consumed);
   }
   EXPECT_EQ(side.arrivals.consumed(2, 0), 0U);
+}
+
+TEST(VerbsWire, DoneComesWithMessagesAndBesideThemAndNeverGoesBack) {
+  Side side;
+  std::uint64_t number = 0;
+  const auto message = [&](std::uint64_t done) {
+    return side.take({.kind = Kind::kSlot,
+                      .done = static_cast<std::uint8_t>(done & 127),
+                      .number = static_cast<std::uint8_t>(++number)});
+  };
+  ASSERT_TRUE(message(30));
+  EXPECT_EQ(side.arrivals.done(0), 30U);
+  EXPECT_EQ(side.arrivals.done(1000), 1000U);
+  ASSERT_TRUE(message(990));  // sent before, read after
+  EXPECT_EQ(side.arrivals.done(1000), 1000U);
+  for (std::uint64_t done = 1010; done < 3000; done += kMostUntold) {
+    ASSERT_TRUE(message(done));
+    EXPECT_EQ(side.arrivals.done(1000), done);
+  }
 }
 
 TEST(VerbsWire, WhatNoCorrectRankSendsIsRefused) {
