@@ -57,8 +57,8 @@ void Peer::pump() {
   if (link_ == nullptr || !ready_ || link_->down()) return;
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
     pump_messages(static_cast<std::uint8_t>(std::countr_zero(left)));
-  if (returns_due() || (done_due() && done_waits_)) static_cast<void>(pump_returns());
-  done_waits_ = done_due();
+  if (words_wait_ && words_due()) static_cast<void>(pump_returns());
+  words_wait_ = words_due();
   link_->flush();
 }
 
@@ -99,8 +99,9 @@ bool Peer::done_due() const {
 }
 
 // A credit is not worth a write while the sender has as many again, in whichever plan.
-bool Peer::returns_due() const {
+bool Peer::words_due() const {
   if (!link_->peer_sends() || has_left()) return false;
+  if (done_due()) return true;
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     const std::uint64_t owed = recv_.of[index].next - credited_[index];

@@ -50,8 +50,8 @@ class Peer {
   [[nodiscard]] Connection open_send(const ConnectionSpec& spec);
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 
-  // Posts what this rank has committed, and with it what it has consumed and `done`. Where nothing
-  // was committed, `done` waits for the next time: mostly it goes with the first message of the
+  // Posts what this rank has committed, and with it what it has consumed and done. Where nothing
+  // was committed these words wait for the next time: mostly they go with the first message of the
   // next call.
   void pump();
   // Takes what has come; false: no message.
@@ -78,7 +78,7 @@ class Peer {
  private:
   void pump_messages(std::uint8_t index);
   [[nodiscard]] bool done_due() const;
-  [[nodiscard]] bool returns_due() const;
+  [[nodiscard]] bool words_due() const;
   bool pump_returns();  // false: no room
   void take_returns();
   [[nodiscard]] Landing& landing() const { return home_.landings[rank_]; }
@@ -99,7 +99,7 @@ class Peer {
   std::array<std::uint32_t, kMaxConnectionsPerPair> fewest_out_{}, fewest_in_{};
   std::uint64_t done_said_ = 0;
   std::uint64_t done_ = 0;
-  bool done_waits_ = false;  // since the pump before
+  bool words_wait_ = false;  // since the pump before
   Arrivals arrivals_;
 };
 
