@@ -74,6 +74,9 @@ inline bool has_culprit(const Json& job, const std::string& kind, int rank,
   return false;
 }
 
+// Others may be in the next operation while `rank` still leaves the last.
+inline bool is_out(const Json& job, std::size_t rank) { return !job["here"][rank]["inside"]; }
+
 inline bool has_come(const Json& job, std::size_t ranks, std::uint64_t operation) {
   if (job["here"].size() != ranks) return false;
   for (const Json& rank : job["here"])
