@@ -36,7 +36,6 @@ void run_between(const Networks& networks, int op_timeout_ms,
                  const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body) {
   ::setenv("TUTTI_IFNAME", "eth0", 1);
   ::setenv("TUTTI_IB_HCA", "=none", 1);  // TCP also where there is RDMA
-  ::setenv("TUTTI_SPIN", "0", 1);        // each host takes this machine's cores for its own
   testing::ForkOptions options;
   options.timeout_ms = kBoundMs;
   options.after_fork = [&] {
@@ -49,12 +48,8 @@ void run_between(const Networks& networks, int op_timeout_ms,
       kRanks,
       [&](const testing::ForkedRank& self) {
         ASSERT_TRUE(networks.enter(self.rank % kHosts));
-        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-        config.opTimeoutMs = op_timeout_ms;
-        tuttiComm_t comm = nullptr;
-        ASSERT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
-                  tuttiSuccess)
-            << tuttiGetLastError(nullptr);
+        tuttiComm_t comm = join(self, op_timeout_ms);
+        ASSERT_NE(comm, nullptr);
         body(comm, self);
         EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
       },

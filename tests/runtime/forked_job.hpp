@@ -34,9 +34,13 @@ inline tuttiUniqueId id_of(const testing::ForkedRank& self) {
   return id;
 }
 
-inline tuttiComm_t join(const testing::ForkedRank& self) {
+inline tuttiComm_t join(const testing::ForkedRank& self,
+                        int op_timeout_ms = TUTTI_CONFIG_UNDEF_INT) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.opTimeoutMs = op_timeout_ms;
   tuttiComm_t comm = nullptr;
-  EXPECT_EQ(tuttiCommInitRank(&comm, self.ranks, id_of(self), self.rank), tuttiSuccess)
+  EXPECT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
+            tuttiSuccess)
       << tuttiGetLastError(nullptr);
   return comm;
 }

@@ -1,4 +1,4 @@
-// Where forked processes wait for each other without the library.
+// What forked processes share without the library: a word, and where they wait for each other.
 #pragma once
 
 #include <sched.h>
@@ -10,27 +10,6 @@
 #include "base/clock.hpp"
 
 namespace tutti::test {
-
-// Once for each: made before the fork.
-class Meeting {
- public:
-  Meeting()
-      : arrived_(new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                             MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0)) {}
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
-  ~Meeting() { ::munmap(arrived_, sizeof(std::atomic<int>)); }
-  // False if they have not all come in time.
-  [[nodiscard]] bool wait_for(int processes) const {
-    const Deadline deadline = Deadline::in_ms(60'000);
-    ++*arrived_;
-    while (*arrived_ < processes && !deadline.passed()) ::sched_yield();
-    return *arrived_ >= processes;
-  }
-
- private:
-  std::atomic<int>* arrived_;
-};
 
 // A word that all processes of a test share; made before the fork.
 class SharedWord {
@@ -45,6 +24,21 @@ class SharedWord {
 
  private:
   std::atomic<int>* word_;
+};
+
+// Once for each: made before the fork.
+class Meeting {
+ public:
+  // False if they have not all come in time.
+  [[nodiscard]] bool wait_for(int processes) const {
+    const Deadline deadline = Deadline::in_ms(60'000);
+    ++*arrived_;
+    while (*arrived_ < processes && !deadline.passed()) ::sched_yield();
+    return *arrived_ >= processes;
+  }
+
+ private:
+  SharedWord arrived_;
 };
 
 }  // namespace tutti::test

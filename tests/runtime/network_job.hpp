@@ -63,7 +63,6 @@ class NetworkJob {
     ::setenv("TUTTI_DEBUG_FILE", (folder_ + "/log").c_str(), 1);
     ::setenv("TUTTI_IFNAME", "eth0", 1);
     ::setenv("TUTTI_IB_HCA", "=none", 1);  // TCP also where there is RDMA
-    ::setenv("TUTTI_SPIN", "0", 1);        // each host takes this machine's cores for its own
     const Meeting ready, summed;
     const auto results = testing::run_forked(
         ranks() + 1,
@@ -103,12 +102,8 @@ class NetworkJob {
     return {id.internal, sizeof id.internal};
   }
   void be_rank(const testing::ForkedRank& self, const Body& body, const Meeting& summed) {
-    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.opTimeoutMs = options_.op_timeout_ms;
-    tuttiComm_t comm = nullptr;
-    ASSERT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
-              tuttiSuccess)
-        << tuttiGetLastError(nullptr);
+    tuttiComm_t comm = join(self, options_.op_timeout_ms);
+    ASSERT_NE(comm, nullptr);
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1, false), "");
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     ASSERT_TRUE(summed.wait_for(ranks() + 1));

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -49,12 +48,8 @@ void run_hosts(const Hosts& hosts,
       hosts.ranks,
       [&](const testing::ForkedRank& self) {
         set("TUTTI_HOST_ID", "host " + std::to_string(self.rank / hosts.ranks_per_host));
-        tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-        config.opTimeoutMs = hosts.op_timeout_ms;
-        tuttiComm_t comm = nullptr;
-        ASSERT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
-                  tuttiSuccess)
-            << tuttiGetLastError(nullptr);
+        tuttiComm_t comm = join(self, hosts.op_timeout_ms);
+        ASSERT_NE(comm, nullptr);
         body(comm, self);
         EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
       },
@@ -128,10 +123,7 @@ pid_t fork_survivor() {
 // Whoever keeps a copy of a dead rank's socket would keep its peers waiting for the timeout.
 TEST(WireFaults, AKilledRankIsNamedAtOnceThoughAChildOfItLivesOn) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-  auto* const survivor = static_cast<pid_t*>(
-      ::mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(survivor, MAP_FAILED);
-  *survivor = 0;
+  const SharedWord survivor;
   const Meeting summed;
   run_hosts({.ranks = 2, .ranks_per_host = 1},  // nobody of its host tells of its death
             [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
