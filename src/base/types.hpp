@@ -58,10 +58,15 @@ inline constexpr int kCollectiveCount = 9;
 [[nodiscard]] std::optional<DataType> parse_data_type(std::string_view name);
 [[nodiscard]] std::optional<ReduceOp> parse_reduce_op(std::string_view name);
 
-// Linear cost of one link or primitive (Hockney): time_ns = alpha_ns + bytes * beta_ns_per_byte.
+// Linear cost of a message (Hockney): time_ns = alpha_ns + bytes * beta_ns_per_byte. Meanwhile each
+// end's core is busy for overhead_ns + bytes * overhead_ns_per_byte (LogGOPS's o and O), where a
+// core does the link's work.
 struct LinkCost {
   double alpha_ns = 0;
   double beta_ns_per_byte = 0;
+  double overhead_ns = 0;
+  double overhead_ns_per_byte = 0;
+  bool operator==(const LinkCost&) const = default;
 };
 
 }  // namespace tutti

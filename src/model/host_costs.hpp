@@ -1,5 +1,4 @@
-// Costs of plans among ranks of one host, by protocol: what a calibration measures. And those of
-// the wire between hosts.
+// Costs of plans among ranks of one host, by protocol: what a calibration measures.
 #pragma once
 
 #include <array>
@@ -32,13 +31,6 @@ struct CostSet {
 };
 // Before anything was measured on a machine.
 [[nodiscard]] const CostSet& prior_costs();
-
-// A message between hosts: its latency, and what a byte takes an interface.
-struct WireCosts {
-  double alpha_ns = 0;
-  double ns_per_byte = 0;
-  bool operator==(const WireCosts&) const = default;
-};
 
 // The one list of what they are made of, for files and fits.
 struct CostSetMember {

@@ -59,6 +59,19 @@ bool are_far(std::span<const std::int32_t> hosts, Rank a, Rank b) {
   return !hosts.empty() && hosts[static_cast<std::size_t>(a)] != hosts[static_cast<std::size_t>(b)];
 }
 
+// What a rank sends to other hosts, and receives from them.
+struct FarTransfers {
+  std::uint64_t messages = 0, chunks = 0;
+  void add(std::span<const std::int32_t> hosts, Rank rank, std::span<const Operand> operands) {
+    for (const Operand& operand : operands) {
+      if (operand.kind != OperandKind::kSend && operand.kind != OperandKind::kRecv) continue;
+      if (!are_far(hosts, rank, operand.peer)) continue;
+      messages += 1;
+      chunks += operand.span.count();
+    }
+  }
+};
+
 // The chunks that the busiest interface takes in one direction.
 std::uint64_t busiest_host(const Schedule& schedule, std::span<const std::int32_t> hosts) {
   if (hosts.empty()) return 0;
@@ -231,14 +244,18 @@ ScheduleCounts count_schedule(const Schedule& schedule, std::span<const std::int
   counts.lane_far_depth = longest.far_messages;
   counts.lane_far_chunks = longest.far_chunks;
   counts.host_far_chunks = busiest_host(schedule, hosts);
-  for (const RankProgram& program : schedule.ranks) {
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    const RankProgram& program = schedule.ranks[rank];
     std::uint64_t steps = 0, operands = 0, remotes = 0, transfers = 0;
+    FarTransfers far;
     for (const Lane& lane : program.lanes)
       for (const Step& step : lane.steps) {
         ++steps;
         operands += chunk_operands(step);
         remotes += remote_operands(step);
         transfers += message_operands(step);
+        far.add(hosts, static_cast<Rank>(rank), step.sources);
+        far.add(hosts, static_cast<Rank>(rank), step.destinations);
       }
     counts.max_steps = std::max(counts.max_steps, steps);
     counts.max_operands = std::max(counts.max_operands, operands);
@@ -248,6 +265,10 @@ ScheduleCounts count_schedule(const Schedule& schedule, std::span<const std::int
     counts.total_remotes += remotes;
     counts.max_transfers = std::max(counts.max_transfers, transfers);
     counts.total_transfers += transfers;
+    counts.max_far_transfers = std::max(counts.max_far_transfers, far.messages);
+    counts.max_far_operands = std::max(counts.max_far_operands, far.chunks);
+    counts.total_far_transfers += far.messages;
+    counts.total_far_operands += far.chunks;
   }
   return counts;
 }
@@ -258,6 +279,8 @@ namespace {
 struct Amounts {
   double messages = 0, steps = 0, operands = 0, remotes = 0, transfers = 0;
   double far_messages = 0, far_chunks = 0;  // of the messages; sent or received by one interface
+  // Of ranks, and the messages without those in far_messages.
+  double far_transfers = 0, far_operands = 0;
   Amounts& add(double times, const Amounts& other) {
     messages += times * other.messages;
     steps += times * other.steps;
@@ -266,11 +289,18 @@ struct Amounts {
     transfers += times * other.transfers;
     far_messages += times * other.far_messages;
     far_chunks += times * other.far_chunks;
+    far_transfers += times * other.far_transfers;
+    far_operands += times * other.far_operands;
     return *this;
   }
-  Amounts far(std::uint64_t far_messages_of, std::uint64_t far_chunks_of) && {
-    far_messages = static_cast<double>(far_messages_of);
-    far_chunks = static_cast<double>(far_chunks_of);
+  Amounts far(std::uint64_t messages_of, std::uint64_t chunks_of) && {
+    far_messages = static_cast<double>(messages_of);
+    far_chunks = static_cast<double>(chunks_of);
+    return *this;
+  }
+  Amounts busy(std::uint64_t transfers_of, std::uint64_t operands_of) && {
+    far_transfers = static_cast<double>(transfers_of);
+    far_operands = static_cast<double>(operands_of);
     return *this;
   }
 };
@@ -280,6 +310,8 @@ Amounts amounts(std::uint64_t messages, std::uint64_t steps, std::uint64_t opera
   return {static_cast<double>(messages), static_cast<double>(steps), static_cast<double>(operands),
           static_cast<double>(remotes), static_cast<double>(transfers)};
 }
+
+std::uint64_t beyond(std::uint64_t all, std::uint64_t some) { return all - std::min(all, some); }
 
 // What amounts cost at one size of the operands.
 class Tariff {
@@ -301,7 +333,9 @@ class Tariff {
     cost.remote_ns =
         a.remotes * (costs_.remote_ns + piece_ * (costs_.remote_ns_per_byte +
                                                   crowd_ * costs_.remote_crowd_ns_per_byte));
-    cost.wire_ns = piece_ * a.far_chunks * wire_.ns_per_byte;
+    cost.wire_ns = a.far_transfers * wire_.overhead_ns +
+                   piece_ * (a.far_operands * wire_.overhead_ns_per_byte +
+                             a.far_chunks * wire_.beta_ns_per_byte);
     cost.time_ns = cost.messages_ns + cost.switches_ns + cost.steps_ns + cost.bytes_ns +
                    cost.wire_ns + cost.remote_ns;
     return cost;
@@ -309,7 +343,7 @@ class Tariff {
 
  private:
   const HostCosts& costs_;
-  const WireCosts wire_;
+  const LinkCost wire_;
   const double piece_;
   const double crowd_;
 };
@@ -322,12 +356,15 @@ PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const 
   const Amounts path =
       amounts(counts.depth, counts.path_steps, counts.path_operands, counts.path_remotes,
               counts.path_transfers)
-          .far(counts.far_depth, std::max(counts.path_far_chunks, counts.host_far_chunks));
+          .far(counts.far_depth, std::max(counts.path_far_chunks, counts.host_far_chunks))
+          .busy(beyond(counts.max_far_transfers, 2 * std::uint64_t{counts.far_depth}),
+                counts.max_far_operands);
   const Amounts lane = amounts(counts.lane_depth, counts.lane_steps, counts.lane_operands,
                                counts.lane_remotes, counts.lane_transfers)
                            .far(counts.lane_far_depth, counts.lane_far_chunks);
   const Amounts own =
-      amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes, counts.max_transfers);
+      amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes, counts.max_transfers)
+          .busy(counts.max_far_transfers, counts.max_far_operands);
   // An interface works beside the ranks.
   const Amounts link = Amounts{}.far(0, counts.host_far_chunks);
   const Amounts* pace = &own;  // of a slice after the first
@@ -339,7 +376,8 @@ PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const 
   const Amounts chain = Amounts(path).add(further_slices, *pace);
   const PlanCost alone = tariff(chain);
   const Amounts all = amounts(0, counts.total_steps, counts.total_operands, counts.total_remotes,
-                              counts.total_transfers);
+                              counts.total_transfers)
+                          .busy(counts.total_far_transfers, counts.total_far_operands);
   const double workers = std::min<double>(input.cores, counts.ranks);
   PlanCost shared = tariff(Amounts{}.add(input.slices / workers, all));
   shared.shared = true;

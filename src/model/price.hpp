@@ -15,7 +15,9 @@
 //
 // A message to another host costs the wire's alpha instead, and what the ranks do with its bytes
 // takes place beside their way: a slice's wire is what the busiest host sends or receives, since
-// its ranks share an interface; on the path at least what passes one after another.
+// its ranks share an interface; on the path at least what passes one after another. The core that
+// sends or receives it is busy for the wire's overhead: a rank's own work, on the path without the
+// messages whose overhead is in alpha.
 //
 // An operand in a peer's memory adds remote + bytes*remote_beta to both, one that is a message
 // bytes*message_beta: its lines pass from core to core, where a rank's own stay in its cache.
@@ -62,6 +64,11 @@ struct ScheduleCounts {
   std::uint64_t lane_far_depth = 0;
   std::uint64_t lane_far_chunks = 0;
   std::uint64_t host_far_chunks = 0;  // that one host sends, or receives: the most
+  // Of the operands those that are such messages, and the chunks that these carry.
+  std::uint64_t max_far_transfers = 0;
+  std::uint64_t max_far_operands = 0;
+  std::uint64_t total_far_transfers = 0;
+  std::uint64_t total_far_operands = 0;
 };
 
 // The schedule must be complete and free of deadlock (verified). replicas == 1. `hosts`: each
@@ -74,7 +81,7 @@ struct PriceInput {
   std::uint32_t slices = 1;
   std::uint32_t replicas = 1;
   std::int32_t cores = 1;
-  WireCosts wire{};
+  LinkCost wire{};
 };
 
 // Where the time goes; the terms add up to time_ns.

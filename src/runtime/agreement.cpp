@@ -2,15 +2,14 @@
 // order in which ranks stand. Rank 0 decides; the others check what it sent.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "base/host.hpp"
 #include "base/text.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/faults.hpp"
+#include "runtime/machines.hpp"
 
 namespace tutti {
 namespace {
@@ -21,45 +20,6 @@ struct Announcement {
   ChoiceTable table;
   std::array<char, 256> order_source{};  // for people
 };
-
-// What the ranks of one machine share, whatever hosts they say they are: containers with networks
-// of their own are hosts to the job and take the same cores.
-struct Machine {
-  std::int32_t ranks = 0, cores = 0;
-};
-
-// Launchers bind each rank to cores of its own: the ranks of a machine have all of these. Masks
-// that overlap without being equal count twice, up to what the machine has; so it is the same for
-// all.
-Machine machine_of(Rank of, std::span<const Settings> all, const std::vector<PeerInfo>& peers) {
-  const auto own = static_cast<std::size_t>(of);
-  std::map<std::uint64_t, std::int32_t> cores;  // by mask
-  std::int32_t most = 1;
-  Machine machine;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const bool here = all[own].machine != 0 ? all[rank].machine == all[own].machine
-                                            : peers[rank].host_id == peers[own].host_id;
-    if (!here) continue;
-    ++machine.ranks;
-    cores.emplace(all[rank].cores_hash, all[rank].cores);
-    most = std::max(most, all[rank].machine_cores);
-  }
-  for (const auto& [mask, count] : cores) machine.cores = std::min(machine.cores + count, most);
-  return machine;
-}
-
-// Each rank's host by number, or one for each rank where every message takes the wire.
-std::vector<std::int32_t> number_hosts(const std::vector<PeerInfo>& peers, bool all_far) {
-  std::map<std::uint64_t, std::int32_t> numbers;
-  std::vector<std::int32_t> hosts;
-  for (const PeerInfo& peer : peers) {
-    const auto next = static_cast<std::int32_t>(numbers.size());
-    hosts.push_back(all_far ? peer.rank : numbers.emplace(peer.host_id, next).first->second);
-  }
-  return hosts;
-}
-
-WireCosts wire_costs(const LinkCost& cost) { return {cost.alpha_ns, cost.beta_ns_per_byte}; }
 
 }  // namespace
 
@@ -100,7 +60,7 @@ Status Communicator::agree_on_settings(Deadline deadline) {
   const Machine machine = machine_of(rank_, all, peers_);
   machine_ranks_ = machine.ranks;
   machine_cores_ = machine.cores;
-  const std::int32_t cores = machine_of(0, all, peers_).cores;
+  const std::int32_t cores = cores_of_job(all, peers_);
   const bool laid_out = layout_matters(all, peers_), wired = transport_->capabilities().pumps;
   if (wired) wire_hosts_ = number_hosts(peers_, forces_wire(config_.transport));
   if (laid_out || wired || cores != settings_.cores)
@@ -145,8 +105,8 @@ void Communicator::adopt(const AgreedLayout& laid, std::int32_t cores) {
   if (same_cores && !grouped && !way.pumps) return;
   if (way.pumps) {
     // What was measured here was measured within a host.
-    settings_.flagged_wire = wire_costs(way.flagged);
-    settings_.slots_wire = wire_costs(way.slots);
+    settings_.flagged_wire = way.flagged;
+    settings_.slots_wire = way.slots;
     measured_.clear();
   }
   if (grouped) laid.groups.copy(settings_.groups.data(), settings_.groups.size() - 1);

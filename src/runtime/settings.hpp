@@ -35,18 +35,18 @@ struct Settings {
   std::uint32_t slots = 0;       // forced; 0: by price
   std::uint32_t replicas = 0;    // forced; 0: by price
   std::uint32_t min_slices = 0;  // forced; 0: as few as fit
-  std::int32_t cores = 1;        // each rank's own, then those of all ranks of rank 0's machine
+  std::int32_t cores = 1;        // each rank's own, then those of all ranks
   std::uint64_t cores_hash = 0;  // each rank's own: which cores these are
   std::int32_t machine_cores = 1;
   std::uint64_t machine = 0;                        // each rank's own: boot_identity(), 0: unknown
   std::array<char, kMaxAlgorithmName> algorithm{};  // forced, by name; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   TransportChoice transport = TransportChoice::kAuto;
-  CostSet costs;                           // among ranks of a host
-  WireCosts flagged_wire{}, slots_wire{};  // between hosts
-  std::array<char, 96> cost_source{};      // where they come from, for people
-  AccessView direct;                       // each rank's own, then the least of all
-  std::uint64_t table_hash = 0;            // of rank 0's ChoiceTable
+  CostSet costs;                          // among ranks of a host
+  LinkCost flagged_wire{}, slots_wire{};  // between hosts
+  std::array<char, 96> cost_source{};     // where they come from, for people
+  AccessView direct;                      // each rank's own, then the least of all
+  std::uint64_t table_hash = 0;           // of rank 0's ChoiceTable
   // Each rank's own: is its host worth a look, and where does it sit there?
   topology::Interest interest = topology::Interest::kNone;
   std::uint64_t seat_hash = 0;

@@ -149,11 +149,17 @@ TEST(Price, AMessageBetweenHostsCostsTheWireInstead) {
                        .slices = slices,
                        .replicas = 2,
                        .cores = kManyCores,
-                       .wire = {.alpha_ns = 10'000, .ns_per_byte = 8}});
+                       .wire = {.alpha_ns = 10'000,
+                                .beta_ns_per_byte = 8,
+                                .overhead_ns = 500,
+                                .overhead_ns_per_byte = 1}});
   };
   const PlanCost small = priced("butterfly", 8, 1);
   EXPECT_DOUBLE_EQ(small.messages_ns, 10'000 + kCosts.alpha_ns);
-  EXPECT_DOUBLE_EQ(small.wire_ns, 2 * 8 * 8);  // both ranks' 8 bytes by one interface
+  // Both ranks' 8 bytes by one interface, and by a core's hand out and in.
+  EXPECT_DOUBLE_EQ(small.wire_ns, 2 * 8 * 8 + 2 * 8);
+  // To two ranks and from two, of which alpha has one message.
+  EXPECT_DOUBLE_EQ(priced("one_shot", 8, 1).wire_ns, 4 * 8 * 8 + 4 * 8 + 2 * 500);
   // Many slices: the busiest interface alone sets the pace.
   constexpr std::uint64_t kLarge = 64 << 20;
   for (const auto& [name, crossing] :

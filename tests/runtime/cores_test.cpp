@@ -32,11 +32,13 @@ void bind_to(int cpu) {
   ASSERT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
 }
 
-// Four ranks, each bound to one of `cpus`, in turn: all must say "on `want` cores" and sum right.
-void expect_cores(const std::vector<int>& cpus, const std::string& want) {
+// Four ranks, each bound to one of `cpus` and set on one of `hosts`, in turn: all must say "on
+// `want` cores" and sum right.
+void expect_cores(const std::vector<int>& cpus, const std::string& want, int hosts = 1) {
   const auto results = testing::run_forked(
       4,
       [&](const testing::ForkedRank& self) {
+        ::setenv("TUTTI_HOST_ID", std::to_string(self.rank % hosts).c_str(), 1);
         bind_to(cpus[static_cast<std::size_t>(self.rank) % cpus.size()]);
         tuttiComm_t comm = join(self);
         const char* text = nullptr;
@@ -64,6 +66,12 @@ TEST(Cores, SharedByAllAreCountedOnce) {
   const std::vector<int> all = processors();
   ASSERT_FALSE(all.empty());
   expect_cores({all[0]}, "1");
+}
+
+TEST(Cores, OfHostsOnOneMachineAreCountedOnce) {
+  const std::vector<int> all = processors();
+  ASSERT_FALSE(all.empty());
+  expect_cores({all[0]}, "1", 2);
 }
 
 }  // namespace

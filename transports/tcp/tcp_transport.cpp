@@ -26,9 +26,16 @@ namespace {
 
 using namespace tcp;
 
-// Prior costs until calibration: a message between two hosts of one Ethernet, 10 Gbit/s.
-constexpr LinkCost kFlaggedCost{.alpha_ns = 15'000, .beta_ns_per_byte = 0.8};
-constexpr LinkCost kSlotsCost{.alpha_ns = 17'000, .beta_ns_per_byte = 0.8};
+// Prior costs until calibration: a message between two hosts of one Ethernet of 25 Gbit/s; how long
+// it keeps a core busy was measured between network namespaces (docs/performance.md).
+constexpr LinkCost kFlaggedCost{.alpha_ns = 15'000,
+                                .beta_ns_per_byte = 0.32,
+                                .overhead_ns = 4'000,
+                                .overhead_ns_per_byte = 0.16};
+constexpr LinkCost kSlotsCost{.alpha_ns = 17'000,
+                              .beta_ns_per_byte = 0.32,
+                              .overhead_ns = 4'000,
+                              .overhead_ns_per_byte = 0.16};
 
 constexpr std::int64_t kMostAwaitNs = 900'000'000;
 constexpr std::int64_t kConnectNs = 10'000'000'000;  // the kernel would try for two minutes
