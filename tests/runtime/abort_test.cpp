@@ -54,10 +54,17 @@ void work_until_error(tuttiComm_t comm, int rank, unsigned seed) {
   EXPECT_THAT(result, AnyOf(tuttiRemoteError, tuttiInvalidUsage, tuttiInvalidArgument));
 }
 
-// Joins and works. The handle is told once joined.
+// Who returns with success knows that all ranks have joined, so that an abort ends no join.
+void meet(tuttiComm_t comm) {
+  float value = 1;
+  static_cast<void>(tuttiAllReduce(&value, &value, 1, tuttiFloat, tuttiSum, comm, nullptr));
+}
+
+// Joins and works. The handle is told once all have joined.
 void work(const tuttiUniqueId& id, int rank, std::atomic<tuttiComm_t>& told, unsigned seed) {
   tuttiComm_t comm = nullptr;
   ASSERT_EQ(tuttiCommInitRank(&comm, 2, id, rank), tuttiSuccess) << tuttiGetLastError(nullptr);
+  meet(comm);
   told = comm;
   told.notify_all();
   work_until_error(comm, rank, seed);
@@ -150,6 +157,7 @@ void abort_among_processes(unsigned seed, Shared& shared) {
   const auto victim = static_cast<int>(random() % kProcesses);
   run_job_of_processes([&](tuttiComm_t comm, const ForkedRank& self) {
     std::mt19937 own(seed);
+    meet(comm);
     std::thread aborter;
     if (self.rank == victim)
       aborter = std::thread([&] {
