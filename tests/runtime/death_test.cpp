@@ -126,10 +126,12 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Processes, ::testing::Values(2, 3, 5, 8));
 
 // A rank that dies before it has connected to anyone, in its first operation.
 TEST(Death, BeforeTheFirstOperation) {
+  const Meeting joined;
   const auto results = testing::run_forked(
       3,
-      [](const ForkedRank& self) {
+      [&](const ForkedRank& self) {
         const tuttiComm_t comm = join(self);
+        ASSERT_TRUE(joined.wait_for(3));
         if (self.rank == 0) ::kill(::getpid(), SIGKILL);
         std::vector<float> data(10, 1.0f);
         EXPECT_EQ(tuttiAllReduce(data.data(), data.data(), data.size(), tuttiFloat, tuttiSum, comm,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fork_harness.hpp"
+#include "meeting.hpp"
 
 namespace tutti::test {
 
@@ -57,15 +58,17 @@ inline std::array<tuttiComm_t, 2> join_two(const testing::ForkedRank& self) {
   return comms;
 }
 
-// A job of processes: each joins, runs `body` and destroys what that leaves. Those in `killed` kill
-// themselves.
+// A job of processes: each joins, and once all have, runs `body` and destroys what that leaves.
+// Those in `killed` kill themselves.
 inline void run_processes(int ranks,
                           const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body,
                           const std::vector<int>& killed = {}) {
+  const Meeting joined;
   const auto results = testing::run_forked(
       ranks,
       [&](const testing::ForkedRank& self) {
         tuttiComm_t comm = join(self);
+        ASSERT_TRUE(joined.wait_for(ranks));
         body(comm, self);
         EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
       },

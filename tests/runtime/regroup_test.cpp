@@ -252,9 +252,11 @@ TEST(Shrink, ToOneRank) { shrink_after_deaths({0, 1}, 3); }
 
 // Rank 0, who would decide, dies instead of coming; the others wait for it at first.
 TEST(Shrink, TheNextRankDecidesWhereTheFirstDies) {
+  const Meeting summed;
   run_processes(4,
-                [](tuttiComm_t& comm, const ForkedRank& self) {
+                [&](tuttiComm_t& comm, const ForkedRank& self) {
                   EXPECT_EQ(check_sum(comm, self.rank, 4, 10, false), "");
+                  ASSERT_TRUE(summed.wait_for(4));
                   if (self.rank == 0) ::raise(SIGKILL);
                   tuttiComm_t rest = nullptr;
                   EXPECT_EQ(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_ABORT),
@@ -272,10 +274,12 @@ class ShrinkRounds : public ::testing::TestWithParam<unsigned> {};
 TEST_P(ShrinkRounds, TheDecidingRankDiesAtAnyMoment) {
   std::mt19937 random(kSeed + GetParam());
   const std::int64_t moment_ns = static_cast<std::int64_t>(random() % 3'000'000);
+  const Meeting summed;
   run_processes(
       4,
       [&](tuttiComm_t& comm, const ForkedRank& self) {
         EXPECT_EQ(check_sum(comm, self.rank, 4, 10, false), "");
+        ASSERT_TRUE(summed.wait_for(4));
         std::thread killer;
         if (self.rank == 0)
           killer = std::thread([at_ns = now_ns() + moment_ns] {

@@ -316,12 +316,14 @@ TEST(Windows, ARankThatDiesInsteadIsNamed) {
 
 // The buffers of a rank that was killed in the middle of a windowed call.
 TEST(Windows, ARankThatDiesInACallIsNamed) {
+  const Meeting summed;
   run_processes(3,
-                [](tuttiComm_t& comm, const ForkedRank& self) {
+                [&](tuttiComm_t& comm, const ForkedRank& self) {
                   const Buffers buffers;
                   register_all(comm, buffers);
                   EXPECT_EQ(tuttiCommSetAlgorithm(comm, kDirect), tuttiSuccess);
                   EXPECT_EQ(sum(comm, self.rank, 3, buffers.part(0), buffers.part(1), kMost), "");
+                  ASSERT_TRUE(summed.wait_for(3));
                   if (self.rank == 1) ::raise(SIGKILL);
                   std::string error;
                   while (error.empty())
