@@ -59,7 +59,6 @@ class VerbsJob : public ::testing::Test {
                  const std::vector<int>& killed = {}) {
     set("TUTTI_IFNAME", "lo");
     set("TUTTI_TRANSPORT", hosts.transport);
-    set("TUTTI_SPIN", "0");  // each host takes this machine's cores for its own
     set("TUTTI_IB_TIMEOUT", "14");
     testing::ForkOptions options = with_unique_id();
     options.timeout_ms = 120'000;  // time is emulated where the tests run
@@ -70,12 +69,8 @@ class VerbsJob : public ::testing::Test {
           const VerbsPort& port = ports_[static_cast<std::size_t>(host) % ports_.size()];
           set("TUTTI_HOST_ID", "host " + std::to_string(host));
           set("TUTTI_IB_HCA", "=" + port.device + ":" + std::to_string(port.port));
-          tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-          config.opTimeoutMs = hosts.op_timeout_ms;
-          tuttiComm_t comm = nullptr;
-          ASSERT_EQ(tuttiCommInitRankConfig(&comm, self.ranks, id_of(self), self.rank, &config),
-                    tuttiSuccess)
-              << tuttiGetLastError(nullptr);
+          tuttiComm_t comm = join(self, hosts.op_timeout_ms);
+          ASSERT_NE(comm, nullptr);
           body(comm, self);
           EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
         },

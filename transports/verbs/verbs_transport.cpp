@@ -20,14 +20,16 @@ namespace {
 
 using namespace verbs;
 
-// Prior costs until calibration: a message between two ports of 100 Gbit/s.
+// Prior costs until calibration: a message between two ports of 100 Gbit/s, which move its bytes.
 constexpr LinkCost kFlaggedCost{
     .alpha_ns = 2'000,
     .beta_ns_per_byte = 0.085,
+    .overhead_ns = 300,
 };
 constexpr LinkCost kSlotsCost{
     .alpha_ns = 3'000,
     .beta_ns_per_byte = 0.085,
+    .overhead_ns = 300,
 };
 
 constexpr std::uint32_t kTurnsPerLook = 4096;   // at the device's events, which is a system call
