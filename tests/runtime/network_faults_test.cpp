@@ -36,6 +36,7 @@ std::string from(int host) { return "ip saddr " + testing::Networks::ip(host); }
 TEST(NetworkFaults, PacketsThatVanishInOneDirectionEndTheCallAtItsTimeout) {
   NetworkJob job({});
   if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting ended;
   job.run(
       [&](tuttiComm_t& comm, const ForkedRank& self) {
         const std::string told = sum_until_told(comm, self);
@@ -45,6 +46,7 @@ TEST(NetworkFaults, PacketsThatVanishInOneDirectionEndTheCallAtItsTimeout) {
                                 HasSubstr("lost its connection to rank ")));
         EXPECT_THAT(told, AnyOf(HasSubstr("rank " + std::to_string(far) + " (pid "),
                                 HasSubstr("rank " + std::to_string(far + 1) + " (pid ")));
+        EXPECT_TRUE(ended.wait_for(job.ranks()));  // or who ends first is the culprit of the rest
         abort(comm);
       },
       [](NetworkJob& at) { EXPECT_TRUE(at.networks().filter(1, from(0) + " drop")); });
@@ -66,10 +68,12 @@ std::string data_ports(const NetworkJob& job) {
 TEST(NetworkFaults, AConnectionThatIsResetIsNamedWithBothEnds) {
   NetworkJob job({.op_timeout_ms = 20'000});
   if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting ended;
   job.run(
-      [](tuttiComm_t& comm, const ForkedRank& self) {
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
         EXPECT_THAT(sum_until_told(comm, self),
                     AllOf(HasSubstr("lost its connection to rank "), HasSubstr("all_reduce #")));
+        EXPECT_TRUE(ended.wait_for(job.ranks()));
         abort(comm);
       },
       [](NetworkJob& at) {
@@ -88,12 +92,14 @@ TEST_P(RemoteRank, ThatIsKilledIsNamed) {
   NetworkJob job({.ranks_per_host = GetParam(), .op_timeout_ms = 20'000, .filters = false});
   if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
   const int victim = job.ranks() - 1;
+  const Meeting ended;
   job.run(
       [&](tuttiComm_t& comm, const ForkedRank& self) {
         if (self.rank == victim) ::raise(SIGKILL);
         EXPECT_THAT(
             sum_until_told(comm, self),
             AllOf(HasSubstr("rank " + std::to_string(victim) + " (pid "), HasSubstr("died")));
+        EXPECT_TRUE(ended.wait_for(job.ranks() - 1));
         abort(comm);
       },
       [](NetworkJob&) {}, {victim});
