@@ -94,7 +94,7 @@ TEST_P(Wire, EveryAlgorithmIsRightBetweenHosts) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Wire, ::testing::Values(2, 3, 4, 5, 8));
 
 TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
-  const Meeting summed;
+  const Meeting summed, ended;
   run_hosts({},
             [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
@@ -103,6 +103,7 @@ TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
               std::string told;
               while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
               EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
+              EXPECT_TRUE(ended.wait_for(self.ranks - 1));
               EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
               comm = nullptr;
             },
@@ -182,18 +183,21 @@ TEST(WireRegroup, PartsOfASplitTakeTheWayThatTheyNeed) {
 }
 
 TEST(WireFaults, CallsThatDoNotMatchNameBothSides) {
-  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  const Meeting ended;
+  run_hosts({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     const std::size_t count = self.rank == 2 ? 1000 : 999;
     const std::string told = check_sum(comm, self.rank, self.ranks, count, false);
     EXPECT_THAT(told, AllOf(HasSubstr("calls do not match"), HasSubstr("count 1000"),
                             HasSubstr("count 999")));
+    EXPECT_TRUE(ended.wait_for(self.ranks));
     EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
     comm = nullptr;
   });
 }
 
 TEST(WireFaults, WhoDoesNotComeIsNamedAtTheTimeout) {
-  run_hosts({.op_timeout_ms = 4000}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  const Meeting ended;
+  run_hosts({.op_timeout_ms = 4000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
     if (self.rank != 3) {
       EXPECT_THAT(check_sum(comm, self.rank, self.ranks, 1000, false), HasSubstr("rank 3 (pid "));
@@ -201,6 +205,7 @@ TEST(WireFaults, WhoDoesNotComeIsNamedAtTheTimeout) {
       tuttiResult_t state = tuttiSuccess;  // the others' word comes with their question
       while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
     }
+    EXPECT_TRUE(ended.wait_for(self.ranks));
     EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
     comm = nullptr;
   });
