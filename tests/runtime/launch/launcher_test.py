@@ -163,10 +163,16 @@ class Launchers:
         self.tools(*self.hydra())
 
     def test_hydra_closed_descriptor(self):
-        """Never four ranks that each believe to be alone."""
-        shell = 'eval "exec $PMI_FD>&-"; exec "$0"'
-        self.run(*self.hydra(), "sh", "-c", shell, self.options.probe).failed(
-            "PMI_FD is no open socket", "TUTTI_LAUNCHER=none")
+        """Never four ranks that each believe to be alone. The socket lives on under another number,
+        and what is said goes to a file: Hydra kills who closes it, and at the first end drops what
+        it has not forwarded yet."""
+        said = os.path.join(self.folder, "said")
+        shell = 'eval "exec 99>&$PMI_FD $PMI_FD>&-"; exec "$0" 2>>"$1"'
+        self.run(*self.hydra(), "bash", "-c", shell, self.options.probe, said).failed()
+        with open(said) as file:
+            text = file.read()
+        for part in "PMI_FD is no open socket", "TUTTI_LAUNCHER=none":
+            expect(part in text, f"a message with '{part}'")
 
     def test_hydra_early_death(self):
         """A rank that ends before the ranks have met does not leave the others waiting."""
