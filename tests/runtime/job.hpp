@@ -59,4 +59,16 @@ inline std::string check_sum(tuttiComm_t comm, int rank, int ranks, std::size_t 
   return {};
 }
 
+// Sums until a call fails; what it said.
+inline std::string sum_until_told(tuttiComm_t comm, int rank, int ranks) {
+  std::string told;
+  while (told.empty()) told = check_sum(comm, rank, ranks, 100'000, false);
+  return told;
+}
+
+inline void abort(tuttiComm_t& comm) {
+  EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+  comm = nullptr;
+}
+
 }  // namespace tutti::test

@@ -19,18 +19,6 @@ using ::testing::AnyOf;
 using testing::ForkedRank;
 using ::testing::HasSubstr;
 
-// Sums until a call fails; what it said.
-std::string sum_until_told(tuttiComm_t comm, const ForkedRank& self) {
-  std::string told;
-  while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
-  return told;
-}
-
-void abort(tuttiComm_t& comm) {
-  EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-  comm = nullptr;
-}
-
 std::string from(int host) { return "ip saddr " + testing::Networks::ip(host); }
 
 TEST(NetworkFaults, PacketsThatVanishInOneDirectionEndTheCallAtItsTimeout) {
@@ -39,7 +27,7 @@ TEST(NetworkFaults, PacketsThatVanishInOneDirectionEndTheCallAtItsTimeout) {
   const Meeting ended;
   job.run(
       [&](tuttiComm_t& comm, const ForkedRank& self) {
-        const std::string told = sum_until_told(comm, self);
+        const std::string told = sum_until_told(comm, self.rank, self.ranks);
         const int far = 2 * (1 - job.host_of(self.rank));
         // Whose timeout is over later may see first that the other side has hung up.
         EXPECT_THAT(told, AnyOf(HasSubstr("did not come within the operation timeout"),
@@ -71,7 +59,7 @@ TEST(NetworkFaults, AConnectionThatIsResetIsNamedWithBothEnds) {
   const Meeting ended;
   job.run(
       [&](tuttiComm_t& comm, const ForkedRank& self) {
-        EXPECT_THAT(sum_until_told(comm, self),
+        EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
                     AllOf(HasSubstr("lost its connection to rank "), HasSubstr("all_reduce #")));
         EXPECT_TRUE(ended.wait_for(job.ranks()));
         abort(comm);
@@ -97,7 +85,7 @@ TEST_P(RemoteRank, ThatIsKilledIsNamed) {
       [&](tuttiComm_t& comm, const ForkedRank& self) {
         if (self.rank == victim) ::raise(SIGKILL);
         EXPECT_THAT(
-            sum_until_told(comm, self),
+            sum_until_told(comm, self.rank, self.ranks),
             AllOf(HasSubstr("rank " + std::to_string(victim) + " (pid "), HasSubstr("died")));
         EXPECT_TRUE(ended.wait_for(job.ranks() - 1));
         abort(comm);
@@ -116,10 +104,10 @@ TEST_P(RemoteRank, ThatIsStoppedIsNamedAtTheTimeout) {
         if (self.rank == victim) {
           *victims_pid = ::getpid();
           ::raise(SIGSTOP);
-          sum_until_told(comm, self);
+          sum_until_told(comm, self.rank, self.ranks);
           return abort(comm);
         }
-        EXPECT_THAT(sum_until_told(comm, self),
+        EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
                     AllOf(HasSubstr("rank " + std::to_string(victim) + " (pid "),
                           HasSubstr("operation timeout")));
         EXPECT_TRUE(told.wait_for(job.ranks()));

@@ -9,110 +9,45 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
-#include "forked_job.hpp"
-#include "job.hpp"
-#include "meeting.hpp"
-#include "transports/verbs/verbs_transport.hpp"
+#include "hosts_job.hpp"
+#include "tests/transports/verbs/ports.hpp"
 
 namespace tutti::test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-constexpr std::size_t kSizes[] = {1, 2, 3, 124, 1000, 4099, 300'001};
-
-std::vector<VerbsPort> active_ports() {
-  auto ports = verbs_ports({});
-  if (!ports) return {};
-  std::erase_if(*ports, [](const VerbsPort& port) { return !port.active; });
-  return *ports;
-}
-
-struct Hosts {
-  int ranks = 4;
-  int ranks_per_host = 2;
-  const char* transport = "auto";
-  int op_timeout_ms = 60'000;
-};
-
-void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
 class VerbsJob : public ::testing::Test {
  protected:
   void SetUp() override {
-    ports_ = active_ports();
+    ports_ = usable_ports();
     if (ports_.empty()) GTEST_SKIP() << "no active RDMA port";
   }
 
-  // Joins a job of several hosts, runs `body`, destroys what it leaves. Those in `killed` kill
-  // themselves.
-  void run_hosts(const Hosts& hosts,
-                 const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body,
-                 const std::vector<int>& killed = {}) {
-    set("TUTTI_IFNAME", "lo");
-    set("TUTTI_TRANSPORT", hosts.transport);
+  // Each host takes one of the ports, in turn.
+  void run_verbs(const Hosts& hosts, const HostsBody& body, const std::vector<int>& killed = {}) {
     set("TUTTI_IB_TIMEOUT", "14");
-    testing::ForkOptions options = with_unique_id();
-    options.timeout_ms = 120'000;  // time is emulated where the tests run
-    const auto results = testing::run_forked(
-        hosts.ranks,
-        [&](const testing::ForkedRank& self) {
-          const int host = self.rank / hosts.ranks_per_host;
+    run_hosts(
+        hosts,
+        [&](int host) {
           const VerbsPort& port = ports_[static_cast<std::size_t>(host) % ports_.size()];
-          set("TUTTI_HOST_ID", "host " + std::to_string(host));
           set("TUTTI_IB_HCA", "=" + port.device + ":" + std::to_string(port.port));
-          tuttiComm_t comm = join(self, hosts.op_timeout_ms);
-          ASSERT_NE(comm, nullptr);
-          body(comm, self);
-          EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
         },
-        options);
-    testing::expect_all_passed(results, killed);
+        body, killed);
   }
 
   std::vector<VerbsPort> ports_;
 };
 
-tuttiCommInfo_t info_of(tuttiComm_t comm) {
-  tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
-  EXPECT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
-  return info;
-}
-
-void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {
-  for (const Algorithm* algorithm : all_algorithms()) {
-    ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess)
-        << tuttiGetLastError(comm);
-    for (const std::size_t count : kSizes)
-      ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
-          << algorithm->name << " count " << count;
-  }
-}
-
-// Sums until a call fails; what it said.
-std::string sum_until_told(tuttiComm_t comm, const testing::ForkedRank& self) {
-  std::string told;
-  while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
-  return told;
-}
-
-void abort(tuttiComm_t& comm) {
-  EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-  comm = nullptr;
-}
-
 class VerbsRanks : public VerbsJob, public ::testing::WithParamInterface<int> {};
 
 TEST_P(VerbsRanks, EveryAlgorithmIsRightWhereVerbsIsForced) {
-  run_hosts({.ranks = GetParam(), .ranks_per_host = 1, .transport = "verbs"},
+  run_verbs({.ranks = GetParam(), .ranks_per_host = 1, .transport = "verbs"},
             [](tuttiComm_t& comm, const testing::ForkedRank& self) {
               EXPECT_STREQ(info_of(comm).transport, "verbs");
               check_all_algorithms(comm, self);
@@ -120,7 +55,7 @@ TEST_P(VerbsRanks, EveryAlgorithmIsRightWhereVerbsIsForced) {
 }
 
 TEST_P(VerbsRanks, EveryAlgorithmIsRightBetweenHosts) {
-  run_hosts({.ranks = GetParam()}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_verbs({.ranks = GetParam()}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     EXPECT_STREQ(info_of(comm).transport, self.ranks > 2 ? "shm+verbs" : "shm");
     check_all_algorithms(comm, self);
   });
@@ -129,21 +64,23 @@ TEST_P(VerbsRanks, EveryAlgorithmIsRightBetweenHosts) {
 INSTANTIATE_TEST_SUITE_P(Ranks, VerbsRanks, ::testing::Values(2, 3, 4));
 
 TEST_F(VerbsJob, AKilledRankOfAnotherHostIsNamed) {
-  const Meeting summed;
-  run_hosts({},
+  const Meeting summed, ended;
+  run_verbs({},
             [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
               ASSERT_TRUE(summed.wait_for(self.ranks));
               if (self.rank == 3) ::raise(SIGKILL);
-              EXPECT_THAT(sum_until_told(comm, self),
+              EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
                           AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
+              EXPECT_TRUE(ended.wait_for(self.ranks - 1));
               abort(comm);
             },
             {3});
 }
 
 TEST_F(VerbsJob, WhoDoesNotComeIsNamedAtTheTimeout) {
-  run_hosts({.op_timeout_ms = 8000}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  const Meeting ended;
+  run_verbs({.op_timeout_ms = 8000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
     if (self.rank != 3) {
       EXPECT_THAT(check_sum(comm, self.rank, self.ranks, 1000, false), HasSubstr("rank 3 (pid "));
@@ -151,12 +88,13 @@ TEST_F(VerbsJob, WhoDoesNotComeIsNamedAtTheTimeout) {
       tuttiResult_t state = tuttiSuccess;  // the others' word comes with their question
       while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
     }
+    EXPECT_TRUE(ended.wait_for(self.ranks));
     abort(comm);
   });
 }
 
 TEST_F(VerbsJob, WhoLeavesInOrderIsNotTakenForDead) {
-  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_verbs({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     if (self.rank == 3) return;
     const std::string told = check_sum(comm, self.rank, self.ranks, 100'000, false);
@@ -170,15 +108,15 @@ TEST_F(VerbsJob, AStoppedRankOfAnotherHostIsNamedAtTheTimeout) {
   constexpr int kVictim = 3;
   const SharedWord victims_pid;
   const Meeting told_all;
-  run_hosts({.op_timeout_ms = 8000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_verbs({.op_timeout_ms = 8000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
     if (self.rank == kVictim) {
       *victims_pid = ::getpid();
       ::raise(SIGSTOP);
-      sum_until_told(comm, self);
+      sum_until_told(comm, self.rank, self.ranks);
       return abort(comm);
     }
-    EXPECT_THAT(sum_until_told(comm, self),
+    EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
                 AllOf(HasSubstr("rank 3 (pid "), HasSubstr("operation timeout")));
     EXPECT_TRUE(told_all.wait_for(kVictim));
     if (self.rank == 0) {
@@ -230,7 +168,7 @@ class VerbsNetem : public SpoiledNetwork, public ::testing::WithParamInterface<B
 
 TEST_P(VerbsNetem, AllReducesAreRight) {
   spoil(GetParam().netem);
-  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_verbs({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     for (const char* algorithm : {"auto", "ring", "tree", "two_shot"}) {
       ASSERT_EQ(tuttiCommSetAlgorithm(comm, algorithm), tuttiSuccess) << tuttiGetLastError(comm);
       for (const std::size_t count : {1u, 1000u, 100'001u})
@@ -248,18 +186,18 @@ INSTANTIATE_TEST_SUITE_P(Networks, VerbsNetem,
 
 TEST_F(SpoiledNetwork, ALinkThatGoesDownUnderCallsEndsThemWithThePeerNamed) {
   spoil("delay 2ms");  // so that messages are under way
-  const Meeting summed;
-  run_hosts({.ranks = 2, .ranks_per_host = 1, .transport = "verbs"},
+  const Meeting summed, ended;
+  run_verbs({.ranks = 2, .ranks_per_host = 1, .transport = "verbs"},
             [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
               ASSERT_TRUE(summed.wait_for(self.ranks));
               if (self.rank == 0) {
                 ASSERT_TRUE(run("ip link set " + interfaces_.back() + " down"));
               }
-              // Who hears of it second may find the first gone.
-              EXPECT_THAT(sum_until_told(comm, self),
+              EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
                           AllOf(HasSubstr("rank " + std::to_string(1 - self.rank) + " (pid "),
-                                AnyOf(HasSubstr("lost its connection"), HasSubstr("died"))));
+                                HasSubstr("lost its connection")));
+              EXPECT_TRUE(ended.wait_for(self.ranks));
               abort(comm);
             });
 }

@@ -14,10 +14,7 @@
 #include <functional>
 #include <string>
 
-#include "algorithms/algorithm.hpp"
-#include "forked_job.hpp"
-#include "job.hpp"
-#include "meeting.hpp"
+#include "hosts_job.hpp"
 
 namespace tutti::test {
 namespace {
@@ -25,67 +22,24 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kSizes[] = {1, 2, 3, 124, 1000, 4099, 300'001};
-
-struct Hosts {
-  int ranks = 4;
-  int ranks_per_host = 2;
-  const char* transport = "auto";
-  int op_timeout_ms = 20'000;
-};
-
-void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
-
-// Joins a job of several hosts, runs `body`, destroys what it leaves. Those in `killed` kill
-// themselves.
-void run_hosts(const Hosts& hosts,
-               const std::function<void(tuttiComm_t&, const testing::ForkedRank&)>& body,
-               const std::vector<int>& killed = {}) {
-  set("TUTTI_IFNAME", "lo");
-  set("TUTTI_TRANSPORT", hosts.transport);
-  set("TUTTI_IB_HCA", "=none");  // TCP also where there is RDMA
-  const auto results = testing::run_forked(
-      hosts.ranks,
-      [&](const testing::ForkedRank& self) {
-        set("TUTTI_HOST_ID", "host " + std::to_string(self.rank / hosts.ranks_per_host));
-        tuttiComm_t comm = join(self, hosts.op_timeout_ms);
-        ASSERT_NE(comm, nullptr);
-        body(comm, self);
-        EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
-      },
-      with_unique_id());
-  testing::expect_all_passed(results, killed);
-}
-
-tuttiCommInfo_t info_of(tuttiComm_t comm) {
-  tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
-  EXPECT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
-  return info;
-}
-
-void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {
-  for (const Algorithm* algorithm : all_algorithms()) {
-    ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess)
-        << tuttiGetLastError(comm);
-    for (const std::size_t count : kSizes)
-      ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
-          << algorithm->name << " count " << count;
-  }
+void run_tcp(const Hosts& hosts, const HostsBody& body, const std::vector<int>& killed = {}) {
+  run_hosts(
+      hosts, [](int /*host*/) { set("TUTTI_IB_HCA", "=none"); }, body, killed);
 }
 
 class Wire : public ::testing::TestWithParam<int> {};
 
 TEST_P(Wire, EveryAlgorithmIsRightWhereTcpIsForced) {
   const int ranks = GetParam();
-  run_hosts({.ranks = ranks, .ranks_per_host = ranks, .transport = "tcp"},
-            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
-              EXPECT_STREQ(info_of(comm).transport, "tcp");
-              check_all_algorithms(comm, self);
-            });
+  run_tcp({.ranks = ranks, .ranks_per_host = ranks, .transport = "tcp"},
+          [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            EXPECT_STREQ(info_of(comm).transport, "tcp");
+            check_all_algorithms(comm, self);
+          });
 }
 
 TEST_P(Wire, EveryAlgorithmIsRightBetweenHosts) {
-  run_hosts({.ranks = GetParam()}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_tcp({.ranks = GetParam()}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     EXPECT_STREQ(info_of(comm).transport, self.ranks > 2 ? "shm+tcp" : "shm");
     check_all_algorithms(comm, self);
   });
@@ -95,19 +49,17 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Wire, ::testing::Values(2, 3, 4, 5, 8));
 
 TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
   const Meeting summed, ended;
-  run_hosts({},
-            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
-              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
-              ASSERT_TRUE(summed.wait_for(self.ranks));
-              if (self.rank == 3) ::raise(SIGKILL);
-              std::string told;
-              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
-              EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
-              EXPECT_TRUE(ended.wait_for(self.ranks - 1));
-              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-              comm = nullptr;
-            },
-            {3});
+  run_tcp({},
+          [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+            ASSERT_TRUE(summed.wait_for(self.ranks));
+            if (self.rank == 3) ::raise(SIGKILL);
+            const std::string told = sum_until_told(comm, self.rank, self.ranks);
+            EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("died")));
+            EXPECT_TRUE(ended.wait_for(self.ranks - 1));
+            abort(comm);
+          },
+          {3});
 }
 
 // A child that lives on, without the pipes by which the test knows its parent's end.
@@ -126,19 +78,17 @@ TEST(WireFaults, AKilledRankIsNamedAtOnceThoughAChildOfItLivesOn) {
   ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   const SharedWord survivor;
   const Meeting summed;
-  run_hosts({.ranks = 2, .ranks_per_host = 1},  // nobody of its host tells of its death
-            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
-              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
-              if (self.rank == 1) *survivor = fork_survivor();
-              ASSERT_TRUE(summed.wait_for(self.ranks));
-              if (self.rank == 1) ::raise(SIGKILL);
-              std::string told;
-              while (told.empty()) told = check_sum(comm, self.rank, self.ranks, 100'000, false);
-              EXPECT_THAT(told, AllOf(HasSubstr("rank 1 (pid "), HasSubstr("died")));
-              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-              comm = nullptr;
-            },
-            {1});
+  run_tcp({.ranks = 2, .ranks_per_host = 1},  // nobody of its host tells of its death
+          [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+            if (self.rank == 1) *survivor = fork_survivor();
+            ASSERT_TRUE(summed.wait_for(self.ranks));
+            if (self.rank == 1) ::raise(SIGKILL);
+            const std::string told = sum_until_told(comm, self.rank, self.ranks);
+            EXPECT_THAT(told, AllOf(HasSubstr("rank 1 (pid "), HasSubstr("died")));
+            abort(comm);
+          },
+          {1});
   ASSERT_GT(*survivor, 0);
   EXPECT_EQ(::waitpid(*survivor, nullptr, WNOHANG), 0) << "the child did not live on";
   ::kill(*survivor, SIGKILL);
@@ -147,28 +97,27 @@ TEST(WireFaults, AKilledRankIsNamedAtOnceThoughAChildOfItLivesOn) {
 
 TEST(WireFaults, AfterADeathOnAnotherHostTheOthersShrinkAndGoOn) {
   const Meeting summed;
-  run_hosts({},
-            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
-              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
-              ASSERT_TRUE(summed.wait_for(self.ranks));
-              if (self.rank == 3) ::raise(SIGKILL);
-              while (check_sum(comm, self.rank, self.ranks, 100'000, false).empty()) {
-              }
-              tuttiComm_t part = nullptr;
-              ASSERT_EQ(tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_ABORT),
-                        tuttiSuccess)
-                  << tuttiGetLastError(nullptr);
-              EXPECT_STREQ(info_of(part).transport, "shm+tcp");
-              EXPECT_EQ(check_sum(part, self.rank, 3, 100'000, false), "");
-              EXPECT_EQ(tuttiCommDestroy(part), tuttiSuccess);
-              EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-              comm = nullptr;
-            },
-            {3});
+  run_tcp({},
+          [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+            ASSERT_TRUE(summed.wait_for(self.ranks));
+            if (self.rank == 3) ::raise(SIGKILL);
+            while (check_sum(comm, self.rank, self.ranks, 100'000, false).empty()) {
+            }
+            tuttiComm_t part = nullptr;
+            ASSERT_EQ(tuttiCommShrink(comm, nullptr, 0, &part, nullptr, TUTTI_SHRINK_ABORT),
+                      tuttiSuccess)
+                << tuttiGetLastError(nullptr);
+            EXPECT_STREQ(info_of(part).transport, "shm+tcp");
+            EXPECT_EQ(check_sum(part, self.rank, 3, 100'000, false), "");
+            EXPECT_EQ(tuttiCommDestroy(part), tuttiSuccess);
+            abort(comm);
+          },
+          {3});
 }
 
 TEST(WireRegroup, PartsOfASplitTakeTheWayThatTheyNeed) {
-  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_tcp({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     for (const bool by_host : {true, false}) {
       const int color = by_host ? self.rank / 2 : self.rank % 2;
       const int rank = by_host ? self.rank % 2 : self.rank / 2;
@@ -184,20 +133,19 @@ TEST(WireRegroup, PartsOfASplitTakeTheWayThatTheyNeed) {
 
 TEST(WireFaults, CallsThatDoNotMatchNameBothSides) {
   const Meeting ended;
-  run_hosts({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_tcp({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     const std::size_t count = self.rank == 2 ? 1000 : 999;
     const std::string told = check_sum(comm, self.rank, self.ranks, count, false);
     EXPECT_THAT(told, AllOf(HasSubstr("calls do not match"), HasSubstr("count 1000"),
                             HasSubstr("count 999")));
     EXPECT_TRUE(ended.wait_for(self.ranks));
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
+    abort(comm);
   });
 }
 
 TEST(WireFaults, WhoDoesNotComeIsNamedAtTheTimeout) {
   const Meeting ended;
-  run_hosts({.op_timeout_ms = 4000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_tcp({.op_timeout_ms = 4000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
     if (self.rank != 3) {
       EXPECT_THAT(check_sum(comm, self.rank, self.ranks, 1000, false), HasSubstr("rank 3 (pid "));
@@ -206,32 +154,29 @@ TEST(WireFaults, WhoDoesNotComeIsNamedAtTheTimeout) {
       while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
     }
     EXPECT_TRUE(ended.wait_for(self.ranks));
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
+    abort(comm);
   });
 }
 
 TEST(WireFaults, WhoLeavesInOrderIsNotTakenForDead) {
-  run_hosts({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_tcp({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     if (self.rank == 3) return;
     const std::string told = check_sum(comm, self.rank, self.ranks, 100'000, false);
     EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("left")));
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
+    abort(comm);
   });
 }
 
 TEST(WireFaults, AnAbortReachesTheOtherHosts) {
   const Meeting summed;
-  run_hosts({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  run_tcp({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     ASSERT_TRUE(summed.wait_for(self.ranks));
     if (self.rank != 3) {
       EXPECT_NE(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     }
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-    comm = nullptr;
+    abort(comm);
   });
 }
 

@@ -3,6 +3,8 @@
 //
 //   INSTANTIATE_TEST_SUITE_P(Tcp, Conformance, conformance_values(Factory{"tcp", &make_tcp}),
 //                            conformance_name);
+//   INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceOfProcesses, process_values(Factory{...}),
+//                            conformance_name);
 //
 // Nothing here knows how a transport works; tests of shared connections alone look at capabilities.
 // Each operation below is numbered by hand, as the executor would, and both ends know the plan.
@@ -28,6 +30,9 @@ using ConformanceParam = std::tuple<Factory, Spawn>;
   return testing::Combine(testing::Values(factory),
                           testing::Values(Spawn::kThreads, Spawn::kProcesses));
 }
+[[nodiscard]] inline auto process_values(const Factory& factory) {
+  return testing::Combine(testing::Values(factory), testing::Values(Spawn::kProcesses));
+}
 [[nodiscard]] inline std::string conformance_name(
     const testing::TestParamInfo<ConformanceParam>& chosen) {
   return std::string(std::get<0>(chosen.param).name) + "_" + name_of(std::get<1>(chosen.param));
@@ -45,6 +50,10 @@ class Conformance : public testing::TestWithParam<ConformanceParam> {
     run_job(options, std::get<0>(GetParam()), body);
   }
 };
+
+// What threads cannot do alone, as to be stopped. A transport between threads has no such tests.
+class ConformanceOfProcesses : public Conformance {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ConformanceOfProcesses);
 
 // A connection of the flagged kind with all the pair's cells from `first_cell` on shared out.
 [[nodiscard]] inline ConnectionSpec flagged(Rank source, Rank destination, std::uint32_t slots,
@@ -532,8 +541,7 @@ TEST_P(Conformance, ConnectToOneThatDoesNotListenIsBounded) {
   });
 }
 
-TEST_P(Conformance, ConnectToAStoppedProcessIsBounded) {
-  if (spawn() == Spawn::kThreads) return;  // a thread cannot be stopped alone
+TEST_P(ConformanceOfProcesses, ConnectToAStoppedProcessIsBounded) {
   run({.ranks = 2}, [](Member& me) {
     if (me.rank == 1) {
       me.meet();

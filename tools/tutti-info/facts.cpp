@@ -72,7 +72,7 @@ std::vector<Fact> build_facts() {
       {"NCCL API", fmt::format("as of {}", TUTTI_NCCL_VERSION_CODE)},
       {"compiler", compiler_text()},
       {"sanitizer", sanitizer_text()},
-      {"transports", "shm, tcp, verbs"},
+      {"transports", has_verbs_transport() ? "shm, tcp, verbs" : "shm, tcp"},
       {"collectives", "all_reduce"},
       {"kernels", isa_text()},
       {"data types", reduced_types()},

@@ -13,6 +13,8 @@ tl::unexpected<Error> absent() {
 
 }  // namespace
 
+bool has_verbs_transport() { return false; }
+
 std::string text_of(const VerbsPort& port) { return port.device; }
 
 Result<std::vector<VerbsPort>> verbs_ports(const VerbsOptions& /*options*/) { return absent(); }

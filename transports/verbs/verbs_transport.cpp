@@ -339,6 +339,8 @@ void VerbsTransport::close() {
 
 }  // namespace
 
+bool has_verbs_transport() { return true; }
+
 Result<VerbsWay> make_verbs_transport(ControlChannel& control, const VerbsOptions& options) {
   VerbsOptions rounded = options;
   TUTTI_TRY_ASSIGN(rounded.arena_bytes, round_arena(options.arena_bytes));

@@ -47,6 +47,9 @@ struct VerbsPort {
 // "rxe0:1, RoCE v2, GID 1 (::ffff:10.9.0.1)", "mlx5_0:1, InfiniBand, LID 4"; "... is down".
 [[nodiscard]] std::string text_of(const VerbsPort& port);
 
+// Was this built with RDMA?
+[[nodiscard]] bool has_verbs_transport();
+
 // Every port that the options admit, in the order in which they are looked at: the first active one
 // is used. Errors: kNotSupported (this build or machine has no libibverbs), kInvalidArgument (hca),
 // kSystemError.

@@ -166,7 +166,6 @@ TEST_P(Hosts, ReduceByEveryAlgorithm) {
   const auto results =
       run_at_hosts(networks, ranks, hosts, kind, [&](Rank rank, const UniqueId& id) {
         Config config;
-        config.spin = 0;          // each host takes this machine's cores for its own
         config.ib_hca = "=none";  // TCP also where there is RDMA
         const auto communicator =
             Communicator::create(id, rank, ranks, {.config = config, .cancel = {}});

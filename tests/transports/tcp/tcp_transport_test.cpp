@@ -24,7 +24,11 @@ Result<std::unique_ptr<Transport>> make_v6(ControlChannel& control, std::uint64_
 
 INSTANTIATE_TEST_SUITE_P(TcpV4, Conformance, conformance_values(Factory{"tcp_v4", &make_v4}),
                          conformance_name);
+INSTANTIATE_TEST_SUITE_P(TcpV4, ConformanceOfProcesses, process_values(Factory{"tcp_v4", &make_v4}),
+                         conformance_name);
 INSTANTIATE_TEST_SUITE_P(TcpV6, Conformance, conformance_values(Factory{"tcp_v6", &make_v6}),
+                         conformance_name);
+INSTANTIATE_TEST_SUITE_P(TcpV6, ConformanceOfProcesses, process_values(Factory{"tcp_v6", &make_v6}),
                          conformance_name);
 
 constexpr Factory kTcp{"tcp", &make_v4};

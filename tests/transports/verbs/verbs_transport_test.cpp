@@ -1,21 +1,14 @@
 // RDMA against the conformance suite. Needs a device; ranks take the active ports in turn.
 #include "transports/verbs/verbs_transport.hpp"
 
+#include "tests/transports/verbs/ports.hpp"
 #include "transports/conformance.hpp"
 
 namespace tutti::test {
 namespace {
 
-// Of the ports that the environment admits; the forked ranks look for themselves.
-std::vector<VerbsPort> active_ports() {
-  auto ports = verbs_ports({});
-  if (!ports) return {};
-  std::erase_if(*ports, [](const VerbsPort& port) { return !port.active; });
-  return *ports;
-}
-
 Result<std::unique_ptr<Transport>> make_verbs(ControlChannel& control, std::uint64_t arena_bytes) {
-  const std::vector<VerbsPort> ports = active_ports();
+  const std::vector<VerbsPort> ports = usable_ports();
   const auto which = static_cast<std::size_t>(control.rank()) % std::max(ports.size(), 1UL);
   const std::string hca =
       ports.empty() ? "" : "=" + ports[which].device + ":" + std::to_string(ports[which].port);
@@ -27,12 +20,14 @@ Result<std::unique_ptr<Transport>> make_verbs(ControlChannel& control, std::uint
 std::string missing() {
   const auto ports = verbs_ports({});
   if (!ports) return ports.error().message;
-  return active_ports().empty() ? "no active RDMA port" : "";
+  return usable_ports().empty() ? "no active RDMA port" : "";
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Conformance,
                          conformance_values(Factory{"verbs", &make_verbs, &missing}),
                          conformance_name);
+INSTANTIATE_TEST_SUITE_P(Verbs, ConformanceOfProcesses,
+                         process_values(Factory{"verbs", &make_verbs, &missing}), conformance_name);
 
 }  // namespace
 }  // namespace tutti::test

@@ -1,0 +1,70 @@
+// Jobs of forked ranks on several hosts, all of them this machine: TUTTI_HOST_ID tells them apart.
+// What is right and what is said there is the same over every wire.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <tutti/tutti.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "forked_job.hpp"
+#include "job.hpp"
+#include "meeting.hpp"
+
+namespace tutti::test {
+
+struct Hosts {
+  int ranks = 4;
+  int ranks_per_host = 2;
+  const char* transport = "auto";
+  int op_timeout_ms = 60'000;
+};
+
+using HostsBody = std::function<void(tuttiComm_t&, const testing::ForkedRank&)>;
+
+inline void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+// Each rank sets what its host's way needs by `prepare`, joins, runs `body` and destroys what that
+// leaves. Those in `killed` kill themselves.
+inline void run_hosts(const Hosts& hosts, const std::function<void(int host)>& prepare,
+                      const HostsBody& body, const std::vector<int>& killed = {}) {
+  set("TUTTI_IFNAME", "lo");
+  set("TUTTI_TRANSPORT", hosts.transport);
+  testing::ForkOptions options = with_unique_id();
+  options.timeout_ms = 120'000;  // more than any call's
+  const auto results = testing::run_forked(
+      hosts.ranks,
+      [&](const testing::ForkedRank& self) {
+        const int host = self.rank / hosts.ranks_per_host;
+        set("TUTTI_HOST_ID", "host " + std::to_string(host));
+        prepare(host);
+        tuttiComm_t comm = join(self, hosts.op_timeout_ms);
+        ASSERT_NE(comm, nullptr);
+        body(comm, self);
+        EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+      },
+      options);
+  testing::expect_all_passed(results, killed);
+}
+
+inline tuttiCommInfo_t info_of(tuttiComm_t comm) {
+  tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+  EXPECT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+  return info;
+}
+
+inline void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {
+  for (const Algorithm* algorithm : all_algorithms()) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess)
+        << tuttiGetLastError(comm);
+    for (const std::size_t count : {1u, 2u, 3u, 124u, 1000u, 4099u, 300'001u})
+      ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
+          << algorithm->name << " count " << count;
+  }
+}
+
+}  // namespace tutti::test
