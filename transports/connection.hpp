@@ -71,17 +71,19 @@ static_assert(sizeof(ConnectionWords) == 128);
 // A committed message, for the transport that pumps it: where its slot lies and how many bytes of
 // it count, headers included.
 struct Post {
-  const std::byte* first = nullptr;
+  std::byte* first = nullptr;
   std::uint64_t bytes = 0;
+  const std::byte* lent = nullptr;  // where the payload lies instead of in the slot; null: there
 };
 
 // What an end remembers of a (peer, index, direction) across plans. Owned by the transport, one
 // object per end, address stable until close().
 struct alignas(64) ConnectionState {
-  std::uint64_t next = 0;  // messages sent (or consumed) so far, absolute
-  std::uint64_t seen = 0;  // cached counter of the other end
-  bool corrupt = false;    // the other end wrote a counter that cannot be; sticky
-  Post* posts = nullptr;   // of message k at k mod kMaxSlots; null where the connection is shared
+  std::uint64_t next = 0;   // messages sent (or consumed) so far, absolute
+  std::uint64_t seen = 0;   // cached counter of the other end
+  bool corrupt = false;     // the other end wrote a counter that cannot be; sticky
+  Post* posts = nullptr;    // of message k at k mod kMaxSlots; null where the connection is shared
+  std::uint64_t taken = 0;  // messages whose lent payload the transport needs no more: all below it
 };
 
 // One end of a connection as one plan sees it.
@@ -111,6 +113,8 @@ struct SlotView {
 //   sender:   bool can_send(Connection&);              // a slot is free (may re-read `consumed`)
 //             SlotView send_slot(const Connection&);    // where to write message state->next
 //             void commit(Connection&, std::uint64_t signature, std::uint64_t bytes);  // visible
+//             void commit_lent(Connection&, signature, bytes, payload);  // the same, without a
+//             copy
 //   receiver: bool can_recv(Connection&);              // message state->next is visible
 //             SlotView recv_slot(const Connection&);
 //             std::uint64_t recv_signature(const Connection&);

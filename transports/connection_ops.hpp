@@ -175,10 +175,10 @@ TUTTI_HD void post(const C& c, std::uint64_t bytes) {
   if constexpr (requires { c.state->posts; }) {
     if (c.state->posts == nullptr) [[likely]]
       return;
-    const std::byte* const first =
+    std::byte* const first =
         c.protocol == Protocol::kFlagged
-            ? reinterpret_cast<const std::byte*>(c.cells + std::size_t{c.slot} * c.cells_per_slot)
-            : reinterpret_cast<const std::byte*>(&slot_header(c, c.slot));
+            ? reinterpret_cast<std::byte*>(c.cells + std::size_t{c.slot} * c.cells_per_slot)
+            : reinterpret_cast<std::byte*>(&slot_header(c, c.slot));
     c.state->posts[c.state->next % kMaxSlots] = {first, slot_bytes_used(c, bytes)};
   }
 #endif
@@ -209,6 +209,21 @@ TUTTI_HD void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
   }
   connection_detail::post(c, bytes);
   connection_detail::advance(c);
+}
+
+// Can a payload be lent there?
+[[nodiscard]] inline bool takes_lent(const Connection& c) {
+  return c.state->posts != nullptr && c.protocol == Protocol::kSlots;
+}
+
+// Sender, where takes_lent: commit() of a payload that lies at `payload`, where the transport may
+// read (Transport::may_lend), and stays as it is until state->taken is greater than this message's
+// number, or until Transport::take_back().
+inline void commit_lent(Connection& c, std::uint64_t signature, std::uint64_t bytes,
+                        const std::byte* payload) {
+  Post& post = c.state->posts[c.state->next % kMaxSlots];
+  commit(c, signature, bytes);
+  post.lent = payload;
 }
 
 // Receiver: is message state->next visible, all of it?

@@ -50,6 +50,15 @@ class RoutedTransport final : public Transport {
     far_->publish_done(operation);
   }
   [[nodiscard]] std::uint64_t done_of(Rank peer) const override { return of(peer).done_of(peer); }
+  // Only what takes the wire is lent.
+  [[nodiscard]] Result<std::uint64_t> register_memory(std::span<std::byte> memory) override {
+    return far_->register_memory(memory);
+  }
+  void unregister_memory(std::uint64_t key) override { far_->unregister_memory(key); }
+  [[nodiscard]] bool may_lend(std::span<const std::byte> memory) const override {
+    return far_->may_lend(memory);
+  }
+  void take_back() override { far_->take_back(); }
   [[nodiscard]] Status progress() override {
     TUTTI_TRY(near_->progress());
     return far_->progress();

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "base/clock.hpp"
@@ -60,6 +61,21 @@ class Transport {
   virtual void publish_done(std::uint64_t operation) = 0;
   // What `peer` published last. Acquire. Needs connect(peer) first. User thread, never blocks.
   [[nodiscard]] virtual std::uint64_t done_of(Rank peer) const = 0;
+
+  // Makes [memory, memory + bytes) of this rank's own ready to be lent to connections that are
+  // pumped, where that takes anything; the key is for unregister_memory, before the memory is
+  // freed. Ranges may overlap. User thread, may block in the kernel. Error: kSystemError, nothing
+  // has changed.
+  [[nodiscard]] virtual Result<std::uint64_t> register_memory(std::span<std::byte> /*memory*/) {
+    return 0;
+  }
+  // Nothing of it is lent any more. User thread.
+  virtual void unregister_memory(std::uint64_t /*key*/) {}
+  // May all of it be lent (commit_lent) to connections that are pumped? User thread, never blocks.
+  [[nodiscard]] virtual bool may_lend(std::span<const std::byte> /*memory*/) const { return false; }
+  // What was lent and not yet taken is lent no more: copied, where it can still be. For operations
+  // that have failed; what was committed may reach the peer with other bytes. The same.
+  virtual void take_back() {}
 
   // Moves pending bytes; a no-op where connections are shared. User or progress thread, never
   // blocks.

@@ -315,6 +315,11 @@ const char* Communicator::keep_text(std::string text) {
   return kept_text_.c_str();
 }
 
+bool Communicator::may_lend(const void* memory, std::uint64_t bytes) const {
+  return transport_ != nullptr &&
+         transport_->may_lend({static_cast<const std::byte*>(memory), bytes});
+}
+
 bool Communicator::in_windows(const AllReduceCall& call) const {
   if (windows_->empty()) return false;
   const std::uint64_t bytes = call.count * element_bytes(call.type);
@@ -453,6 +458,25 @@ Result<std::unique_ptr<ControlPlane>> Communicator::shrink(std::vector<Rank> exc
 
 Status Communicator::remove_window(std::uint64_t id) { return windows_->remove(id); }
 
+Result<std::uint64_t> Communicator::register_memory(std::span<std::byte> memory) {
+  std::uint64_t key = 0;
+  if (transport_ != nullptr) {
+    TUTTI_TRY_ASSIGN(key, transport_->register_memory(memory));
+  }
+  registered_.emplace(++last_registered_, key);
+  return last_registered_;
+}
+
+Status Communicator::deregister_memory(std::uint64_t id) {
+  const auto found = registered_.find(id);
+  if (found == registered_.end())
+    return make_error(Code::kInvalidArgument,
+                      "the communicator has no registration of that handle");
+  if (transport_ != nullptr) transport_->unregister_memory(found->second);
+  registered_.erase(found);
+  return {};
+}
+
 Poison Communicator::death_of(Rank dead) const {
   const std::optional<OperationSignature> last =
       board_->signature(dead, board_->last_entered(dead));
@@ -551,6 +575,7 @@ Communicator::Info Communicator::info() const {
   for (const auto& [id, bound] : plans_) {
     info.payload_bytes_sent += bound->executor->traffic().payload_bytes;
     info.messages_sent += bound->executor->traffic().messages;
+    info.lent_bytes_sent += bound->executor->traffic().lent_bytes;
   }
   info.mapped_bytes = transport_ ? transport_->mapped_bytes() : 0;
   info.mapped_bytes += windows_->mapped_bytes();

@@ -86,6 +86,11 @@ class Communicator {
   // alike; after others the communicator is poisoned.
   [[nodiscard]] Status add_window(const WindowRequest& request);
   [[nodiscard]] Status remove_window(std::uint64_t id);
+  // Lets transports send from this rank's memory where it lies; the id is for deregister_memory().
+  // Errors: those of Transport::register_memory.
+  [[nodiscard]] Result<std::uint64_t> register_memory(std::span<std::byte> memory);
+  // kInvalidArgument if there is none with this id.
+  [[nodiscard]] Status deregister_memory(std::uint64_t id);
 
   // Agree on a job of the ranks of one color (null: in none), or of those that are not excluded
   // (sorted, not this one) and live. Collective over them, blocking; errors as of
@@ -143,6 +148,7 @@ class Communicator {
     std::uint64_t last_plan = 0;
     std::uint32_t last_slices = 0, last_replicas = 0;
     std::uint64_t operations = 0, payload_bytes_sent = 0, messages_sent = 0, mapped_bytes = 0;
+    std::uint64_t lent_bytes_sent = 0;
   };
   [[nodiscard]] Info info() const;
 
@@ -200,6 +206,7 @@ class Communicator {
   [[nodiscard]] Status force(const Forced& named);
   [[nodiscard]] Result<ChoiceRow> choices(const Forced& named, PeerAccess access) const;
   [[nodiscard]] bool in_windows(const AllReduceCall& call) const;
+  [[nodiscard]] bool may_lend(const void* memory, std::uint64_t bytes) const;
   [[nodiscard]] Result<BoundPlan*> plan_for(std::uint64_t bytes, bool in_windows);
   [[nodiscard]] Result<BoundPlan*> bind(const Candidate& candidate);
   [[nodiscard]] Result<Candidate> look_up(std::uint64_t bytes, bool in_windows) const;
@@ -259,6 +266,8 @@ class Communicator {
   std::optional<WindowTable> windows_;  // there once joined
   std::optional<Shrink> shrink_;        // the same
   LentMemory lent_;                     // of the operation at hand, to peers that read it
+  std::map<std::uint64_t, std::uint64_t> registered_;  // the transport's key, by id
+  std::uint64_t last_registered_ = 0;
   std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
   // What was chosen for a size, direct-mapped: the price is asked once per size and slot.
   struct Chosen {

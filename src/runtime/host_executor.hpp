@@ -6,13 +6,14 @@
 // connections are plain data.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "kernels/reduce_copy.hpp"
 #include "runtime/peer_memory.hpp"
 #include "runtime/plan.hpp"
-#include "transports/connection.hpp"
+#include "transports/connection_ops.hpp"
 
 namespace tutti {
 
@@ -28,12 +29,15 @@ struct OperationArgs {
   std::uint64_t signature = 0;
   bool nontemporal_output = false;
   bool in_windows = false;  // on all ranks: peers' memory is loaded, not copied by the kernel
+  // May these be lent to connections that are pumped? (Transport::may_lend)
+  bool lend_input = false, lend_output = false;
 };
 
 // Traffic of this rank; counts payload, not headers.
 struct TrafficCounters {
   std::uint64_t messages = 0;       // sent
   std::uint64_t payload_bytes = 0;  // sent
+  std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
   std::uint64_t read_bytes = 0;     // of peers' memory
 };
 
@@ -53,7 +57,8 @@ class HostExecutor {
   [[nodiscard]] Status start(const OperationArgs& args);
   // Fires what is ready. True if anything fired.
   bool advance();
-  [[nodiscard]] bool done() const { return lanes_left_ == 0; }
+  // Every step has been fired, and nothing of the user's memory is lent any more.
+  [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
   // Takes the buffers of an operation that will not be completed back from the peers that read
   // them; waits for those of this process that are in the middle of a step.
@@ -87,13 +92,29 @@ class HostExecutor {
     std::uint64_t bytes = 0;  // of the current step's messages
   };
 
+  // A message whose payload is the user's memory until the transport has taken it.
+  struct Lend {
+    const ConnectionState* state = nullptr;
+    std::uint64_t message = 0;
+    Rank peer = kNoRank;
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+  };
+  [[nodiscard]] static bool taken(const Lend& lend) { return lend.state->taken > lend.message; }
+
   bool advance_lane(std::size_t lane);
   void enter_step(const PlanLane& lane, LaneState& state);
   void next_step(const PlanLane& lane, LaneState& state);
   [[nodiscard]] bool ready(const LaneState& state, const PlanStep& step);
   void block_on(Rank peer, const LaneState& state);
+  [[nodiscard]] Rank lent_to(const PlanStep& step, std::uint32_t slice);
+  [[nodiscard]] const std::byte* lendable(const PlanStep& step, const LaneState& state);
+  [[nodiscard]] bool lends(const PlanOperand& operand) const {
+    return lent_ != nullptr && operand.kind == OperandKind::kSend &&
+           takes_lent(sends_[operand.connection]);
+  }
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
-  bool fire(const PlanStep& step, std::uint32_t slice);
+  bool fire(const PlanStep& step, const LaneState& state);
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
   void run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
                  std::uint64_t message_offset, std::uint64_t bytes);
@@ -129,6 +150,8 @@ class HostExecutor {
   UniformCut cut_;
   std::size_t element_bytes_ = 1;
   std::uint64_t room_bytes_ = 0;
+  std::vector<Lend> lends_;
+  const std::byte* lent_ = nullptr;  // by the step that is being fired; null: nothing
   std::size_t lanes_left_ = 0;
   Rank blocked_on_ = kNoRank;
   std::size_t blocked_lane_ = 0;  // meaningful where blocked_on_ is

@@ -75,7 +75,9 @@ Status Operation::start() {
        .operation = signature_.operation,
        .signature = signature_.hash(),
        .nontemporal_output = bytes >= c.nt_bytes_,
-       .in_windows = signature_.in_windows});
+       .in_windows = signature_.in_windows,
+       .lend_input = c.may_lend(call_.input, bytes),
+       .lend_output = c.may_lend(call_.output, bytes)});
 }
 
 // This rank has no plan with all its connections. A peer is to blame only where it is gone; of one
@@ -161,6 +163,7 @@ void Operation::give_up_by_exception() {
 
 void Operation::give_up() {
   if (plan_ != nullptr) plan_->executor->withdraw();
+  if (communicator_.transport_) communicator_.transport_->take_back();
   done_ = true;
   if (disturbed()) communicator_.board_->set_state(RankState::kFailed);
 }

@@ -219,6 +219,35 @@ TEST_P(Conformance, ConnectionsOfManyPairsAndIndicesDoNotDisturbEachOther) {
   });
 }
 
+// ---- lent payloads ------------------------------------------------------------------------------
+
+// The sender's memory is its own again as soon as `taken` says so.
+TEST_P(Conformance, LentPayloadsArriveAsTheyWere) {
+  run({.ranks = 2}, [](Member& me) {
+    const ConnectionSpec spec = slotted(0, 1, 3, 64 << 10);
+    if (me.rank == 1) return exchange(me, {}, {receiver(me, spec, 1)}, kManyMessages);
+    me.connect(1);
+    End end = sender(me, spec, 1);
+    EXPECT_EQ(takes_lent(end.connection), me.transport->capabilities().pumps);
+    if (!takes_lent(end.connection)) return exchange(me, {end}, {}, kManyMessages);
+    std::vector<std::byte> memory(64 << 10);
+    const auto key = me.transport->register_memory(memory);
+    ASSERT_TRUE(key) << key.error().message;
+    EXPECT_TRUE(me.transport->may_lend(memory));
+    for (std::uint64_t i = 0; i < kManyMessages; ++i) {
+      ASSERT_TRUE(me.poll("a credit", [&] { return can_send(end.connection); }));
+      fill_pattern({memory.data(), memory.size(), memory.size()}, end.stream(), end.number,
+                   end.bytes());
+      commit_lent(end.connection, signature_of(end.stream(), end.number), end.bytes(),
+                  memory.data());
+      const std::uint64_t message = end.number++;
+      ASSERT_TRUE(me.poll("it to be taken", [&] { return end.connection.state->taken > message; }));
+      std::ranges::fill(memory, std::byte{0xee});
+    }
+    me.transport->unregister_memory(*key);
+  });
+}
+
 // ---- credits ------------------------------------------------------------------------------------
 
 // Rank 0 sends as long as it may and says how often that was.

@@ -40,7 +40,11 @@ Connection Peer::open_recv(const ConnectionSpec& spec) {
 
 void Peer::pump() {
   Stream* const way = this->way();
-  if (way == nullptr || way->down()) return;
+  if (way == nullptr) return;
+  if (way->down()) {
+    note_taken(*way);
+    return;
+  }
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
     pump_messages(*way, static_cast<std::uint8_t>(std::countr_zero(left)));
   if (way->pending() || words_wait_)
@@ -48,6 +52,20 @@ void Peer::pump() {
   else
     words_wait_ = has_words();
   way->flush();
+  note_taken(*way);
+}
+
+// Of one that is down nothing is needed any more.
+void Peer::note_taken(const Stream& way) {
+  for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    send_.of[index].taken = way.sends_no_more() ? send_.of[index].next : way.left(index);
+  }
+}
+
+void Peer::take_back() {
+  pump();
+  if (Stream* const way = this->way()) way->take_back();
 }
 
 bool Peer::has_words() const {
@@ -73,12 +91,13 @@ void Peer::pump_messages(Stream& way, std::uint8_t index) {
   for (std::uint64_t& number = pumped_[index]; number < state.next;) {
     const Post& post = posts_[index][number++ % kMaxSlots];
     const bool slot = post.first >= arena;
+    const std::size_t in_place = post.lent == nullptr ? post.bytes : kSlotHeaderBytes;
     way.queue({.kind = slot ? FrameKind::kSlot : FrameKind::kCells,
                .index = index,
                .bytes = static_cast<std::uint32_t>(post.bytes),
                .offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells)),
                .number = number},
-              post.first);
+              {post.first, in_place}, post.lent);
   }
 }
 

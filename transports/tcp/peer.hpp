@@ -51,6 +51,8 @@ class Peer final : public Sink {
   // was committed these words wait for the next time, since a packet costs as much as a small
   // message: the last ones of a call go with the first message of the next one.
   void pump();
+  // What was lent is needed no more.
+  void take_back();
   // A call has ended.
   void end_call() { words_due_ = has_words(); }
   // The last that is sent.
@@ -70,6 +72,7 @@ class Peer final : public Sink {
 
  private:
   void pump_messages(Stream& way, std::uint8_t index);
+  void note_taken(const Stream& way);
   void pump_credit(Stream& way, std::uint8_t index);
   [[nodiscard]] bool has_words() const;
   void pump_words(Stream& way);

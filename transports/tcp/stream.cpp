@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 namespace tutti::tcp {
 namespace {
@@ -33,8 +34,31 @@ void Stream::stop_sending() {
   head_ = head_sent_bytes_ = 0;
 }
 
-void Stream::queue(const Frame& frame, const std::byte* payload) {
-  if (!sending_over_) queue_.push_back({frame, payload});
+void Stream::queue(const Frame& frame, std::span<std::byte> head, const std::byte* lent) {
+  if (!sending_over_) queue_.push_back({frame, head, lent});
+}
+
+void Stream::take_back() {
+  for (std::size_t i = head_; i < queue_.size(); ++i) {
+    Entry& entry = queue_[i];
+    if (entry.lent == nullptr) continue;
+    std::memcpy(entry.head.data() + entry.head.size(), entry.lent,
+                entry.frame.bytes - entry.head.size());
+    entry.head = {entry.head.data(), entry.frame.bytes};
+    entry.lent = nullptr;
+  }
+}
+
+// Of all that the entry sends, what follows the first `skip` bytes.
+void Stream::add_pieces(Entry& entry, std::size_t skip) {
+  const auto add = [&](const std::byte* from, std::size_t bytes) {
+    const std::size_t over = std::min(skip, bytes);
+    skip -= over;
+    if (over < bytes) pieces_.push_back({const_cast<std::byte*>(from) + over, bytes - over});
+  };
+  add(reinterpret_cast<const std::byte*>(&entry.frame), sizeof entry.frame);
+  add(entry.head.data(), entry.head.size());
+  if (entry.lent != nullptr) add(entry.lent, entry.frame.bytes - entry.head.size());
 }
 
 void Stream::flush() {
@@ -42,16 +66,8 @@ void Stream::flush() {
     pieces_.clear();
     if (!opening_.empty()) pieces_.push_back({opening_.data(), opening_.size()});
     std::size_t skip = head_sent_bytes_;
-    for (std::size_t i = head_; i < queue_.size() && pieces_.size() + 2 <= kMostPieces; ++i) {
-      Entry& entry = queue_[i];
-      auto* const header = reinterpret_cast<std::byte*>(&entry.frame);
-      if (skip < sizeof(Frame)) pieces_.push_back({header + skip, sizeof(Frame) - skip});
-      const std::size_t of_payload = skip - std::min(skip, sizeof(Frame));
-      if (entry.frame.bytes > 0)
-        pieces_.push_back(
-            {const_cast<std::byte*>(entry.payload) + of_payload, entry.frame.bytes - of_payload});
-      skip = 0;
-    }
+    for (std::size_t i = head_; i < queue_.size() && pieces_.size() + 3 <= kMostPieces; ++i)
+      add_pieces(queue_[i], std::exchange(skip, 0));
     msghdr message{};
     message.msg_iov = pieces_.data();
     message.msg_iovlen = pieces_.size();
@@ -75,9 +91,11 @@ void Stream::sent(std::size_t bytes) {
   opening_.erase(opening_.begin(), opening_.begin() + static_cast<std::ptrdiff_t>(of_opening));
   head_sent_bytes_ += bytes - of_opening;
   while (head_ < queue_.size()) {
-    const std::size_t whole = sizeof(Frame) + queue_[head_].frame.bytes;
+    const Frame& frame = queue_[head_].frame;
+    const std::size_t whole = sizeof frame + frame.bytes;
     if (head_sent_bytes_ < whole) return;
     head_sent_bytes_ -= whole;
+    if (frame.kind == FrameKind::kSlot) left_[frame.index] = frame.number;
     ++head_;
   }
   queue_.clear();

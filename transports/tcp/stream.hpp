@@ -8,6 +8,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,10 +44,17 @@ class Stream {
   [[nodiscard]] int fd() const { return socket_.get(); }
   // Once, before the first frame.
   void open_with(std::span<const std::byte> bytes) { opening_.assign(bytes.begin(), bytes.end()); }
-  // `payload` stays as it is until the frame has left: pending() says so.
-  void queue(const Frame& frame, const std::byte* payload = nullptr);
+  // The frame's bytes are those of `head`, then those of `lent`; they stay as they are until the
+  // frame has left: pending() and left() say so.
+  void queue(const Frame& frame, std::span<std::byte> head = {}, const std::byte* lent = nullptr);
+  // Messages of connection `index` that have left, by the frames' numbers.
+  [[nodiscard]] std::uint64_t left(std::size_t index) const { return left_[index]; }
+  // Copies what was lent and has not left to where it follows its head.
+  void take_back();
   // Hands to the kernel what it takes.
   void flush();
+  // Is what is queued from now on lost?
+  [[nodiscard]] bool sends_no_more() const { return sending_over_; }
   [[nodiscard]] bool pending() const { return !opening_.empty() || head_ < queue_.size(); }
   // Bytes that were queued and the peer's kernel has not acknowledged; 0 of one that is down.
   [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
@@ -60,11 +68,13 @@ class Stream {
  private:
   struct Entry {
     Frame frame;
-    const std::byte* payload;
+    std::span<std::byte> head;
+    const std::byte* lent;  // null: all bytes are in the head
   };
   static constexpr std::size_t kBufferBytes = 16 * 1024;
   static_assert(kBufferBytes >= sizeof(Frame) + kMostCellBytes);
 
+  void add_pieces(Entry& entry, std::size_t skip);
   void sent(std::size_t bytes);
   void stop_sending();
   // Bytes read: 0 where none came.
@@ -81,6 +91,7 @@ class Stream {
   std::vector<Entry> queue_;  // from head_ on; what lies before has left
   std::size_t head_ = 0, head_sent_bytes_ = 0;
   std::vector<iovec> pieces_;
+  std::array<std::uint64_t, kMaxConnectionsPerPair> left_{};
 
   std::size_t opening_bytes_;  // yet to come
   std::unique_ptr<std::byte[]> buffer_;

@@ -66,6 +66,11 @@ class TcpTransport final : public Transport {
     for (Peer* const peer : active_) peer->end_call();
   }
   [[nodiscard]] std::uint64_t done_of(Rank rank) const override;
+  // The kernel copies from wherever it lies.
+  [[nodiscard]] bool may_lend(std::span<const std::byte> /*memory*/) const override { return true; }
+  void take_back() override {
+    for (Peer* const peer : active_) peer->take_back();
+  }
   [[nodiscard]] Status progress() override;
   [[nodiscard]] Rank unflushed() const override {
     const auto found = std::ranges::find_if(active_, [](Peer* peer) { return !peer->flushed(); });

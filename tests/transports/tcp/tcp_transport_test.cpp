@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <latch>
 #include <string>
 
 #include "base/tcp_socket.hpp"
@@ -73,6 +74,33 @@ TEST(TcpTransport, ConnectEndsWhenTheCommunicatorDoes) {
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, Code::kInvalidUsage) << status.error().message;
     EXPECT_NE(status.error().message.find("ended"), std::string::npos) << status.error().message;
+  });
+}
+
+// More than the kernel takes for a peer that does not look: the rest is copied.
+TEST(TcpTransport, WhatIsTakenBackArrivesAsItWas) {
+  constexpr std::uint64_t kBytes = 4 << 20;
+  std::latch taken_back(1);
+  run_job({.ranks = 2, .arena_bytes = 64 << 20}, kTcp, [&](Member& me) {
+    const ConnectionSpec spec = slotted(0, 1, 8, kBytes);
+    if (me.rank == 1) {
+      taken_back.wait();
+      return exchange(me, {}, {receiver(me, spec, 1)}, 8);
+    }
+    me.connect(1);
+    End end = sender(me, spec, 1);
+    std::vector<std::vector<std::byte>> memory(8, std::vector<std::byte>(kBytes));
+    for (auto& each : memory) {
+      fill_pattern({each.data(), kBytes, kBytes}, end.stream(), end.number, end.bytes());
+      commit_lent(end.connection, signature_of(end.stream(), end.number), end.bytes(), each.data());
+      ++end.number;
+      EXPECT_TRUE(me.transport->progress());
+    }
+    EXPECT_LT(end.connection.state->taken, 8U) << "the kernel has taken all of it";
+    me.transport->take_back();
+    memory.clear();
+    taken_back.count_down();
+    EXPECT_TRUE(me.poll("room", [&] { return me.transport->unflushed() == kNoRank; }));
   });
 }
 
