@@ -72,9 +72,9 @@
  *
  * Complete in this version: version and error texts, unique ids, launchers, tuttiCommInitRank,
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
- * -GetAsyncError, -Split, -Shrink, -Revoke, -WindowRegister, -WindowDeregister, tuttiMemAlloc and
- * tuttiMemFree, tuttiAllReduce, groups of these, and the extensions.
- * The others are declared so that programs compile; each says below that it returns
+ * -GetAsyncError, -Split, -Shrink, -Revoke, -Register, -Deregister, -WindowRegister,
+ * -WindowDeregister, tuttiMemAlloc and tuttiMemFree, tuttiAllReduce, groups of these, and the
+ * extensions. The others are declared so that programs compile; each says below that it returns
  * tuttiNotSupported in this version.
  */
 #ifndef TUTTI_TUTTI_H_
@@ -410,11 +410,17 @@ TUTTI_API tuttiResult_t tuttiCommUserRank(const tuttiComm_t comm, int* rank);
 
 /* ---- Registration --------------------------------------------------------------------------- */
 
-/* Registers [buff, buff+size) for this rank alone, so that transports may use it directly; the
- * handle lives until tuttiCommDeregister. Returns tuttiNotSupported in this version. */
+/* Registers [buff, buff+size) for this rank alone: calls with host memory in it are then sent to
+ * other hosts by RDMA from where it lies, without a copy. The pages are pinned (ulimit -l). TCP and
+ * shared memory need nothing of the kind; there it costs nothing and changes nothing. Ranges may
+ * overlap and be registered again: pages that are registered already are not registered twice. The
+ * handle lives until tuttiCommDeregister; all end with the communicator. The thread that uses the
+ * communicator; not collective, takes place at once in a group too. tuttiInvalidArgument for no
+ * memory, tuttiSystemError where the adapter refuses it: nothing has changed then. */
 TUTTI_API tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void* buff, size_t size,
                                           void** handle);
-/* Returns tuttiNotSupported in this version. */
+/* Ends it; before the memory is freed, or mapped anew. The same thread. tuttiInvalidArgument if
+ * `comm` has no such handle. */
 TUTTI_API tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void* handle);
 
 /* Registers [buff, buff+size) on all ranks together (collective: all ranks, in the same order;
@@ -589,13 +595,14 @@ typedef struct tuttiCommInfo_v100 {
   uint64_t payloadBytesSent; /* user bytes this rank sent to peers, not headers nor on devices */
   uint64_t messagesSent;     /* messages this rank sent to peers, not on devices              */
   uint64_t mappedBytes;      /* this rank's segments and its mappings of peers' segments      */
+  uint64_t lentBytesSent;    /* of payloadBytesSent: from the user's memory, without a copy   */
 } tuttiCommInfo_t;
 
 #define TUTTI_COMM_INFO_MAGIC 0x7475696eu
 #define TUTTI_COMM_INFO_INITIALIZER                                                                \
   {                                                                                                \
     sizeof(tuttiCommInfo_t), TUTTI_COMM_INFO_MAGIC, TUTTI_VERSION_CODE, 0, 0, 0, 0, {0}, {0}, {0}, \
-        {0}, {0}, 0, 0, 0, 0, 0, 0, 0                                                              \
+        {0}, {0}, 0, 0, 0, 0, 0, 0, 0, 0                                                           \
   }
 
 /* Fills in `info`. Local, never blocks; the thread that uses the communicator.

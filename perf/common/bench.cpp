@@ -46,6 +46,7 @@ Bench::Bench(const Collective& collective, const Options& options, ThreadRanks& 
       streams_(place.gpus, ranks, options) {
   allocate();
   if (options.windows) make_windows();
+  if (options.registered) register_buffers();
 }
 
 void Bench::allocate() {
@@ -62,6 +63,7 @@ void Bench::allocate() {
                         GuardedBuffer(options_.max_bytes, misalign, source),
                         GuardedBuffer(kProbeBytes, 0, source),
                         nullptr,
+                        {},
                         {}});
   }
   // Allocating may wait for the GPU: nobody's first operation is to wait for this rank meanwhile.
@@ -69,9 +71,27 @@ void Bench::allocate() {
 }
 
 Bench::~Bench() {
-  for (int i = 0; i < ranks_.count(); ++i)
+  for (int i = 0; i < ranks_.count(); ++i) {
+    const tuttiComm_t comm = ranks_.comm(i).get();
     for (const tuttiWindow_t window : buffers(i).windows)
-      static_cast<void>(tuttiCommWindowDeregister(ranks_.comm(i).get(), window));
+      static_cast<void>(tuttiCommWindowDeregister(comm, window));
+    for (void* const registration : buffers(i).registrations)
+      static_cast<void>(tuttiCommDeregister(comm, registration));
+  }
+}
+
+void Bench::register_buffers() {
+  ranks_.for_each(false, [&](int i) {
+    RankBuffers& own = buffers(i);
+    for (const GuardedBuffer* buffer : {&own.send, &own.receive}) {
+      void* registration = nullptr;
+      const tuttiResult_t result = tuttiCommRegister(ranks_.comm(i).get(), buffer->mapping(),
+                                                     buffer->mapped_bytes(), &registration);
+      if (result != tuttiSuccess) return result;
+      own.registrations.push_back(registration);
+    }
+    return tuttiSuccess;
+  });
 }
 
 void Bench::make_windows() {

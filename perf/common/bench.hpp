@@ -75,6 +75,7 @@ class Bench {
     GuardedBuffer probe;  // one element, to learn whether the library has an operation
     std::unique_ptr<Fingerprint> fingerprint;
     std::vector<tuttiWindow_t> windows;
+    std::vector<void*> registrations;
   };
   // One size: how iterations walk through the buffers.
   struct Walk {
@@ -95,6 +96,7 @@ class Bench {
 
   void allocate();
   void make_windows();
+  void register_buffers();
   bool prepare(tuttiDataType_t type, Op op);
   void warm_up();
   Measurement measure(const Walk& walk, bool in_place);

@@ -69,9 +69,9 @@ void add_device_flags(CLI::App& app, Raw& raw, Options& options) {
   app.add_option("-G,--cudagraph", options.graph_launches,
                  "capture a measurement's iterations as a CUDA graph and launch it N times;\n"
                  "needs a GPU");
-  app.add_option(
-      "-R,--local_register", options.local_register,
-      "2: buffers are symmetric windows, which ranks read where they lie;\n0/1: they are not");
+  app.add_option("-R,--local_register", options.local_register,
+                 "1: buffers are registered, so that RDMA sends from where they lie;\n"
+                 "2: buffers are symmetric windows, which ranks read where they lie");
   app.add_option("-x,--cta_policy", options.cta_policy, "0/1/2: has no effect");
   app.add_option("-D,--device_implementation", options.device_implementation, "has no effect");
   app.add_option("-V,--device_cta_count", options.device_cta_count, "has no effect");
@@ -237,7 +237,7 @@ void add_notes(Options& options) {
   constexpr std::string_view kNotYet = "this version has nothing of the kind";
   note(host && options.default_stream, "-y", kHost);
   note(host && options.graph_launches > 0, "-G", kHost);
-  note(options.local_register == 1, "-R 1", host ? kHost : kNotYet);
+  note(!host && options.local_register == 1, "-R 1", kNotYet);
   note(!host && options.local_register == 2, "-R 2", "windows are host memory");
   note(options.cta_policy != 0, "-x", host ? kHost : kNotYet);
   note(options.device_implementation != 0, "-D", host ? kHost : kNotYet);
@@ -263,6 +263,7 @@ std::string choose_memory(Options& options, const std::string& absence) {
     return "--memory device: ranks on GPUs are threads of one process: -t or -g, not processes";
   if (device && !absence.empty()) return "--memory device: " + absence;
   options.memory = options.may_use_gpus() && absence.empty() ? Memory::kDevice : Memory::kHost;
+  options.registered = !options.on_gpus() && options.local_register == 1;
   options.windows = !options.on_gpus() && options.local_register == 2;
   add_notes(options);
   return check_graph(options);

@@ -69,6 +69,7 @@ struct Options {
   int cta_policy = 0;                    // -x
   int device_implementation = 0;         // -D
   int device_cta_count = 16;             // -V
+  bool registered = false;               // -R 1 on host memory: buffers are registered
   bool windows = false;                  // -R 2 on host memory: buffers are symmetric windows
   std::vector<std::string> notes;        // one line each, for stderr
 

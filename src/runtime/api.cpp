@@ -361,6 +361,7 @@ tuttiResult_t tuttiCommInfo(const tuttiComm_t comm, tuttiCommInfo_t* info) {
     info->payloadBytesSent = own.payload_bytes_sent;
     info->messagesSent = own.messages_sent;
     info->mappedBytes = own.mapped_bytes;
+    info->lentBytesSent = own.lent_bytes_sent;
     return {};
   });
 }

@@ -1,4 +1,4 @@
-// The C boundary of memory: tuttiMemAlloc and windows.
+// The C boundary of memory: tuttiMemAlloc, registration and windows.
 #include <fmt/format.h>
 #include <tutti/tutti.h>
 
@@ -70,6 +70,34 @@ tuttiResult_t tuttiMemFree(void* ptr) {
     if (ptr == nullptr) return {};
     return free_allocation(ptr).map_error(
         [](Error error) { return in_call("tuttiMemFree", std::move(error)); });
+  });
+}
+
+tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void* buff, size_t size, void** handle) {
+  return guarded("tuttiCommRegister", comm, [&]() -> Status {
+    constexpr const char* kName = "tuttiCommRegister";
+    if (handle == nullptr)
+      return make_error(Code::kInvalidArgument, fmt::format("{}: handle is NULL", kName));
+    *handle = nullptr;
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
+    if (buff == nullptr || size == 0)
+      return make_error(Code::kInvalidArgument, fmt::format("{}: there is no memory: buff is {}, "
+                                                            "size is {}",
+                                                            kName, buff, size));
+    const Result<std::uint64_t> id =
+        communicator->register_memory({static_cast<std::byte*>(buff), size});
+    if (!id) return tl::unexpected(in_call(kName, id.error()));
+    *handle = reinterpret_cast<void*>(*id);
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void* handle) {
+  return guarded("tuttiCommDeregister", comm, [&]() -> Status {
+    constexpr const char* kName = "tuttiCommDeregister";
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
+    return communicator->deregister_memory(reinterpret_cast<std::uintptr_t>(handle))
+        .map_error([](Error error) { return in_call(kName, std::move(error)); });
   });
 }
 

@@ -20,14 +20,6 @@ tuttiResult_t not_supported(const char* function, const tuttiComm* comm = nullpt
 
 extern "C" {
 
-tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void*, size_t, void**) {
-  return not_supported("tuttiCommRegister", comm);
-}
-
-tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void*) {
-  return not_supported("tuttiCommDeregister", comm);
-}
-
 tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, void*, tuttiDataType_t,
                                         tuttiScalarResidence_t, tuttiComm_t comm) {
   return not_supported("tuttiRedOpCreatePreMulSum", comm);

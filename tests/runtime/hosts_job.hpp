@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -55,6 +56,24 @@ inline tuttiCommInfo_t info_of(tuttiComm_t comm) {
   tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
   EXPECT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
   return info;
+}
+
+// Sums by the ring, each message of a size that is worth lending; what this rank sent by that.
+struct Sent {
+  std::uint64_t payload_bytes = 0, lent_bytes = 0;
+};
+inline Sent sum_ring(tuttiComm_t comm, int ranks, std::vector<float>& in, std::vector<float>& out) {
+  EXPECT_EQ(tuttiCommSetAlgorithm(comm, "ring@slots"), tuttiSuccess) << tuttiGetLastError(comm);
+  const tuttiCommInfo_t before = info_of(comm);
+  std::ranges::fill(in, 1.0F);
+  EXPECT_EQ(tuttiAllReduce(in.data(), out.data(), in.size(), tuttiFloat, tuttiSum, comm, nullptr),
+            tuttiSuccess)
+      << tuttiGetLastError(comm);
+  EXPECT_EQ(std::ranges::count(out, static_cast<float>(ranks)),
+            static_cast<std::ptrdiff_t>(out.size()));
+  const tuttiCommInfo_t after = info_of(comm);
+  return {after.payloadBytesSent - before.payloadBytesSent,
+          after.lentBytesSent - before.lentBytesSent};
 }
 
 inline void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& self) {

@@ -63,6 +63,29 @@ TEST_P(VerbsRanks, EveryAlgorithmIsRightBetweenHosts) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, VerbsRanks, ::testing::Values(2, 3, 4));
 
+// The adapter reads what is registered where it lies, and as long as it is registered.
+TEST_F(VerbsJob, RegisteredMemoryIsSentWithoutACopy) {
+  run_verbs({.ranks = 2, .ranks_per_host = 1}, [](tuttiComm_t& comm, const testing::ForkedRank&) {
+    std::vector<float> in(1 << 18), out(1 << 18);
+    EXPECT_EQ(sum_ring(comm, 2, in, out).lent_bytes, 0U);
+    void* handles[2] = {};
+    ASSERT_EQ(tuttiCommRegister(comm, in.data(), in.size() * sizeof(float), &handles[0]),
+              tuttiSuccess)
+        << tuttiGetLastError(comm);
+    const Sent half = sum_ring(comm, 2, in, out);
+    EXPECT_GT(half.lent_bytes, 0U);
+    EXPECT_LT(half.lent_bytes, half.payload_bytes) << "the output was not registered";
+    ASSERT_EQ(tuttiCommRegister(comm, out.data(), out.size() * sizeof(float), &handles[1]),
+              tuttiSuccess)
+        << tuttiGetLastError(comm);
+    const Sent sent = sum_ring(comm, 2, in, out);
+    EXPECT_EQ(sent.payload_bytes, in.size() * sizeof(float));
+    EXPECT_EQ(sent.lent_bytes, sent.payload_bytes);
+    for (void* const handle : handles) EXPECT_EQ(tuttiCommDeregister(comm, handle), tuttiSuccess);
+    EXPECT_EQ(sum_ring(comm, 2, in, out).lent_bytes, 0U);
+  });
+}
+
 TEST_F(VerbsJob, AKilledRankOfAnotherHostIsNamed) {
   const Meeting summed, ended;
   run_verbs({},

@@ -289,6 +289,26 @@ std::size_t mappings() {
   return count;
 }
 
+TEST(Registrations, WantMemoryAndKnowTheirOwn) {
+  tuttiComm_t comm = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess) << tuttiGetLastError(nullptr);
+  std::array<float, 100> memory{};
+  void* handle = &handle;
+  EXPECT_EQ(tuttiCommRegister(comm, nullptr, 4, &handle), tuttiInvalidArgument);
+  EXPECT_EQ(handle, nullptr);
+  EXPECT_EQ(tuttiCommRegister(comm, memory.data(), 0, &handle), tuttiInvalidArgument);
+  EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("tuttiCommRegister: there is no memory"));
+  EXPECT_EQ(tuttiCommRegister(comm, memory.data(), 4, nullptr), tuttiInvalidArgument);
+  EXPECT_EQ(tuttiCommDeregister(comm, nullptr), tuttiInvalidArgument);
+  void* handles[2] = {};
+  for (void*& each : handles)
+    ASSERT_EQ(tuttiCommRegister(comm, memory.data(), sizeof memory, &each), tuttiSuccess);
+  EXPECT_NE(handles[0], handles[1]);
+  EXPECT_EQ(tuttiCommDeregister(comm, handles[0]), tuttiSuccess);
+  EXPECT_EQ(tuttiCommDeregister(comm, handles[0]), tuttiInvalidArgument);
+  EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);  // with the other
+}
+
 TEST(Windows, LeaveNothingBehind) {
   run_processes(3, [](tuttiComm_t& comm, const ForkedRank& self) {
     run_in_windows(comm, self.rank, 3);  // what is made once is made

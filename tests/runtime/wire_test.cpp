@@ -47,6 +47,29 @@ TEST_P(Wire, EveryAlgorithmIsRightBetweenHosts) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Wire, ::testing::Values(2, 3, 4, 5, 8));
 
+// TCP needs no registration; it takes one all the same.
+TEST(WireLending, LargeMessagesAreSentFromWhereTheyLie) {
+  run_tcp({.ranks = 2, .ranks_per_host = 1}, [](tuttiComm_t& comm, const testing::ForkedRank&) {
+    std::vector<float> in(1 << 20), out(1 << 20);
+    for (const bool registered : {false, true}) {
+      void* handle = nullptr;
+      if (registered) {
+        ASSERT_EQ(tuttiCommRegister(comm, in.data(), in.size() * sizeof(float), &handle),
+                  tuttiSuccess)
+            << tuttiGetLastError(comm);
+      }
+      const Sent sent = sum_ring(comm, 2, in, out);
+      EXPECT_EQ(sent.payload_bytes, in.size() * sizeof(float));
+      EXPECT_EQ(sent.lent_bytes, sent.payload_bytes);
+      if (registered) {
+        EXPECT_EQ(tuttiCommDeregister(comm, handle), tuttiSuccess);
+        EXPECT_EQ(tuttiCommDeregister(comm, handle), tuttiInvalidArgument);
+        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("no registration of that handle"));
+      }
+    }
+  });
+}
+
 TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {
   const Meeting summed, ended;
   run_tcp({},

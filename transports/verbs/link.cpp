@@ -64,7 +64,7 @@ Status Link::make_queues(const Port& port) {
     wanted.qp_type = IBV_QPT_RC;
     wanted.cap = {.max_send_wr = send_depth_,
                   .max_recv_wr = kReceives,
-                  .max_send_sge = 1,
+                  .max_send_sge = Chain::kPieces,
                   .max_recv_sge = 1,
                   .max_inline_data = inline_bytes};
     queue_pair_.reset(calls_->create_qp(port.domain(), &wanted));
@@ -142,16 +142,14 @@ Status Link::join(const Card& mine, const Card& theirs) {
 }
 
 void Link::add(const Write& write, bool signalled) {
-  Write part = write;
-  for (std::uint64_t left = requests_for(write.bytes, message_bytes_); left > 0; --left) {
-    part.bytes =
-        std::min(message_bytes_, write.bytes - static_cast<std::uint64_t>(part.from - write.from));
-    part.immediate = left == 1 ? write.immediate : std::nullopt;
+  const std::uint64_t all = write.bytes();
+  std::uint64_t offset = 0;
+  do {
+    const std::uint64_t bytes = std::min(message_bytes_, all - offset);
     if (chain_.full()) flush();
-    chain_.add(part, signalled && left == 1);
-    part.from += part.bytes;
-    part.to += part.bytes;
-  }
+    chain_.add(part_of(write, offset, bytes), signalled && offset + bytes == all);
+    offset += bytes;
+  } while (offset < all);
 }
 
 void Link::flush() {

@@ -48,6 +48,9 @@ class Link {
   // Where has_room. The bytes stay as they are until the peer has them. `signalled`: its completion
   // is asked for, whether its turn has come or not.
   void add(const Write& write, bool signalled = false);
+  // Requests are numbered; the last that was added, and up to which they have completed.
+  [[nodiscard]] std::uint64_t last_request() const { return chain_.last(); }
+  [[nodiscard]] std::uint64_t completed() const { return completed_; }
   // Posts what was added.
   void flush();
   // Has everything that was added arrived? If that cannot be known, asks for it.

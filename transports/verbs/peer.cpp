@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstring>
 
 namespace tutti::verbs {
 
@@ -64,32 +65,73 @@ void Peer::pump() {
 
 void Peer::pump_messages(std::uint8_t index) {
   const ConnectionState& state = send_.of[index];
-  const std::byte* const arena = mirror_->base() + home_.layout.arena_offset_bytes();
-  const auto* const cells = reinterpret_cast<const std::byte*>(mirror_->pair(home_.rank).cells);
-  const Card& card = link_->peer();
   for (std::uint64_t& number = pumped_[index]; number < state.next;) {
     // More than the immediate's bits can tell.
     if (home_.done - done_said_ > kMostUntold && !pump_returns()) return;
-    const Post& post = posts_[index][number % kMaxSlots];
+    Post& post = posts_[index][number % kMaxSlots];
     if (!link_->has_room(post.bytes)) return;
-    ++number;
-    credited_[index] = recv_.of[index].next;
-    done_said_ = home_.done;
-    const bool slot = post.first >= arena;
-    const auto offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells));
-    link_->add({.from = post.first,
-                .bytes = post.bytes,
-                .local_key = (slot ? arena_memory_ : cells_memory_)->lkey,
-                .to = slot ? card.arena_address + offset
-                           : card.landing_address + offsetof(Landing, cells) + offset,
-                .remote_key = slot ? card.arena_key : card.landing_key,
-                .immediate =
-                    encode({.kind = slot ? Kind::kSlot : Kind::kCells,
-                            .index = index,
-                            .first_cell = static_cast<std::uint8_t>(slot ? 0 : offset / kCellBytes),
-                            .done = static_cast<std::uint8_t>(done_said_),
-                            .consumed = static_cast<std::uint8_t>(credited_[index]),
-                            .number = static_cast<std::uint8_t>(number)})});
+    add_message(index, post, ++number);
+  }
+}
+
+namespace {
+
+// As if it had been committed without being lent.
+void copy_to_slot(Post& post) {
+  std::memcpy(post.first + kSlotHeaderBytes, post.lent, post.bytes - kSlotHeaderBytes);
+  post.lent = nullptr;
+}
+
+}  // namespace
+
+// `number`: messages visible with it.
+void Peer::add_message(std::uint8_t index, Post& post, std::uint64_t number) {
+  const std::byte* const arena = mirror_->base() + home_.layout.arena_offset_bytes();
+  const auto* const cells = reinterpret_cast<const std::byte*>(mirror_->pair(home_.rank).cells);
+  const Card& card = link_->peer();
+  credited_[index] = recv_.of[index].next;
+  done_said_ = home_.done;
+  const bool slot = post.first >= arena;
+  const auto offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells));
+  Write write{
+      .first = {post.first, post.bytes, (slot ? arena_memory_ : cells_memory_)->lkey},
+      .to = slot ? card.arena_address + offset
+                 : card.landing_address + offsetof(Landing, cells) + offset,
+      .remote_key = slot ? card.arena_key : card.landing_key,
+      .immediate = encode({.kind = slot ? Kind::kSlot : Kind::kCells,
+                           .index = index,
+                           .first_cell = static_cast<std::uint8_t>(slot ? 0 : offset / kCellBytes),
+                           .done = static_cast<std::uint8_t>(done_said_),
+                           .consumed = static_cast<std::uint8_t>(credited_[index]),
+                           .number = static_cast<std::uint8_t>(number)})};
+  const bool lent = post.lent != nullptr;
+  if (lent) {
+    const std::uint64_t bytes = post.bytes - kSlotHeaderBytes;
+    write.first.bytes = kSlotHeaderBytes;
+    write.second = {post.lent, bytes, *home_.registrations->local_key({post.lent, bytes})};
+  }
+  link_->add(write, lent);
+  if (lent) lent_.push_back({link_->last_request(), index, number});
+}
+
+// A link that is down takes nothing any more.
+void Peer::note_taken() {
+  if (link_->down()) {
+    for (ConnectionState& state : send_.of) state.taken = state.next;
+    lent_.clear();
+    return;
+  }
+  const auto reading =
+      std::ranges::find_if(lent_, [&](const Lent& it) { return it.request > link_->completed(); });
+  for (auto it = lent_.begin(); it != reading; ++it) send_.of[it->index].taken = it->messages;
+  lent_.erase(lent_.begin(), reading);
+}
+
+void Peer::take_back() {
+  for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    for (std::uint64_t number = pumped_[index]; number < send_.of[index].next; ++number)
+      if (Post& post = posts_[index][number % kMaxSlots]; post.lent != nullptr) copy_to_slot(post);
   }
 }
 
@@ -120,19 +162,23 @@ bool Peer::pump_returns() {
   for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i)
     returning.consumed[i].store(credited_[i] = recv_.of[i].next, std::memory_order_relaxed);
   const Card& card = link_->peer();
-  link_->add({.from = reinterpret_cast<const std::byte*>(&returning),
-              .bytes = sizeof returning,
-              .local_key = home_.landings_key,
+  link_->add({.first = {reinterpret_cast<const std::byte*>(&returning), sizeof returning,
+                        home_.landings_key},
               .to = card.landing_address + offsetof(Landing, returns),
               .remote_key = card.landing_key});
   return true;
 }
 
 bool Peer::poll() {
-  if (link_ == nullptr || link_->down()) return false;
+  if (link_ == nullptr) return false;
+  if (link_->down()) {
+    note_taken();
+    return false;
+  }
   const bool came = link_->poll([&](std::uint32_t immediate, std::uint64_t bytes) {
     return arrivals_.take(immediate, bytes, landing(), home_.inbox->pair(rank_));
   });
+  if (!lent_.empty()) note_taken();
   if (came) ready_ = true;
   if (mirror_) take_returns();
   return came;

@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/result.hpp"
 #include "transports/inbox.hpp"
 #include "transports/verbs/link.hpp"
 #include "transports/verbs/port.hpp"
+#include "transports/verbs/registrations.hpp"
 #include "transports/verbs/wire.hpp"
 
 namespace tutti::verbs {
@@ -23,6 +25,7 @@ struct Home {
   Landing* landings = nullptr;     // by rank; registered, for the peers to write in
   std::uint32_t landings_key = 0;  // for this rank's own requests
   std::uint64_t done = 0;
+  Registrations* registrations = nullptr;
 };
 
 class Peer {
@@ -54,6 +57,9 @@ class Peer {
   // was committed these words wait for the next time: mostly they go with the first message of the
   // next call.
   void pump();
+  // What was lent and not yet posted is copied. The adapter may still read what was posted, pinned
+  // as it is.
+  void take_back();
   // Takes what has come; false: no message.
   bool poll();
   // What comes from now on ends Port::sleep().
@@ -77,6 +83,8 @@ class Peer {
 
  private:
   void pump_messages(std::uint8_t index);
+  void add_message(std::uint8_t index, Post& post, std::uint64_t number);
+  void note_taken();
   [[nodiscard]] bool done_due() const;
   [[nodiscard]] bool words_due() const;
   bool pump_returns();  // false: no room
@@ -97,6 +105,13 @@ class Peer {
   // to receive in.
   std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{};
   std::array<std::uint32_t, kMaxConnectionsPerPair> fewest_out_{}, fewest_in_{};
+  // Lent messages that the adapter may still read, in the order of their requests.
+  struct Lent {
+    std::uint64_t request = 0;
+    std::uint8_t index = 0;
+    std::uint64_t messages = 0;  // up to this one
+  };
+  std::vector<Lent> lent_;
   std::uint64_t done_said_ = 0;
   std::uint64_t done_ = 0;
   bool words_wait_ = false;  // since the pump before

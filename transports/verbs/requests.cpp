@@ -3,27 +3,42 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
 namespace tutti::verbs {
 
+Write part_of(const Write& write, std::uint64_t offset, std::uint64_t bytes) {
+  const auto cut = [](const Piece& piece, std::uint64_t from, std::uint64_t most) {
+    const std::uint64_t begin = std::min(from, piece.bytes);
+    return Piece{piece.from + begin, std::min(most, piece.bytes - begin), piece.local_key};
+  };
+  Write part = write;
+  part.first = cut(write.first, offset, bytes);
+  part.second =
+      cut(write.second, offset - std::min(offset, write.first.bytes), bytes - part.first.bytes);
+  part.to += offset;
+  if (offset + bytes < write.bytes()) part.immediate = std::nullopt;
+  return part;
+}
+
 void Chain::add(const Write& write, bool signalled) {
-  ibv_sge& piece = pieces_[length_];
-  piece = {.addr = reinterpret_cast<std::uintptr_t>(write.from),
-           .length = static_cast<std::uint32_t>(write.bytes),
-           .lkey = write.local_key};
   ibv_send_wr& request = requests_[length_];
   request = {};
   request.wr_id = ++last_;
-  request.sg_list = &piece;
-  request.num_sge = write.bytes == 0 ? 0 : 1;
+  request.sg_list = pieces_[length_].data();
+  for (const Piece& piece : {write.first, write.second})
+    if (piece.bytes > 0)
+      request.sg_list[request.num_sge++] = {.addr = reinterpret_cast<std::uintptr_t>(piece.from),
+                                            .length = static_cast<std::uint32_t>(piece.bytes),
+                                            .lkey = piece.local_key};
   request.opcode = write.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
   if (write.immediate) request.imm_data = htonl(*write.immediate);
   request.wr.rdma.remote_addr = write.to;
   request.wr.rdma.rkey = write.remote_key;
   unsigned flags = 0;
-  if (write.bytes != 0 && write.bytes <= limits_.inline_bytes) flags |= IBV_SEND_INLINE;
+  if (write.bytes() != 0 && write.bytes() <= limits_.inline_bytes) flags |= IBV_SEND_INLINE;
   if (signalled || last_ - last_signalled_ >= limits_.signal_every) {
     flags |= IBV_SEND_SIGNALED;
     last_signalled_ = last_;

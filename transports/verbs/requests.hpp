@@ -12,15 +12,27 @@
 
 namespace tutti::verbs {
 
-// One write to a peer's memory. With an immediate the peer's completion queue tells of it.
-struct Write {
+// Bytes of this rank's own memory, and the key that lets the adapter read them.
+struct Piece {
   const std::byte* from = nullptr;
   std::uint64_t bytes = 0;
   std::uint32_t local_key = 0;
+};
+
+// One write to a peer's memory, of up to two pieces. With an immediate the peer's completion queue
+// tells of it.
+struct Write {
+  Piece first = {};
+  Piece second = {};
   std::uint64_t to = 0;
   std::uint32_t remote_key = 0;
   std::optional<std::uint32_t> immediate = std::nullopt;
+
+  [[nodiscard]] std::uint64_t bytes() const { return first.bytes + second.bytes; }
 };
+// The write of `bytes` of it from byte `offset` on, to where these belong; the immediate goes with
+// the last.
+[[nodiscard]] Write part_of(const Write& write, std::uint64_t offset, std::uint64_t bytes);
 
 struct RequestLimits {
   std::uint64_t message_bytes = 1;  // the most of one request
@@ -39,6 +51,7 @@ struct RequestLimits {
 class Chain {
  public:
   static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kPieces = 2;  // of one request
 
   void limit(const RequestLimits& limits) { limits_ = limits; }
 
@@ -56,7 +69,7 @@ class Chain {
  private:
   RequestLimits limits_;
   std::array<ibv_send_wr, kMost> requests_{};
-  std::array<ibv_sge, kMost> pieces_{};
+  std::array<std::array<ibv_sge, kPieces>, kMost> pieces_{};
   std::size_t length_ = 0;
   std::uint64_t last_ = 0, last_signalled_ = 0;
 };

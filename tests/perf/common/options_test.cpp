@@ -109,14 +109,26 @@ TEST(Options, AllMeansEveryTypeAndOperation) {
 }
 
 TEST(Options, FlagsThatNeedADeviceAreNoted) {
-  Options o = *parse("-y 1 -G 4 -R 1 -x 1 -D 3 -V 8").options;
+  Options o = *parse("-y 1 -G 4 -x 1 -D 3 -V 8").options;
   EXPECT_TRUE(o.notes.empty()) << "not known yet";
   EXPECT_EQ(choose_memory(o, "no GPU"), "");
   EXPECT_EQ(o.memory, Memory::kHost);
-  ASSERT_EQ(o.notes.size(), 6u);
+  ASSERT_EQ(o.notes.size(), 5u);
   for (const std::string& note : o.notes)
     EXPECT_NE(note.find(" has no effect: "), std::string::npos);
   EXPECT_FALSE(o.windows);
+}
+
+TEST(Options, RegisteredBuffersAreHostMemory) {
+  Options host = *parse("-R 1").options;
+  EXPECT_EQ(choose_memory(host, "no GPU"), "");
+  EXPECT_TRUE(host.registered);
+  EXPECT_FALSE(host.windows);
+  EXPECT_TRUE(host.notes.empty());
+  Options device = *parse("-R 1").options;
+  EXPECT_EQ(choose_memory(device, ""), "");
+  EXPECT_FALSE(device.registered);
+  EXPECT_THAT(device.notes, testing::ElementsAre(testing::HasSubstr("-R 1 has no effect")));
 }
 
 TEST(Options, WindowsAreHostMemory) {

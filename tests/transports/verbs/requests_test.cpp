@@ -17,12 +17,8 @@ TEST(VerbsRequests, AMessageIsOneRequestWithItsImmediate) {
   std::array<std::byte, 512> bytes{};
   Chain chain;
   chain.limit({.message_bytes = 1 << 20, .inline_bytes = 64, .signal_every = 100});
-  chain.add({.from = bytes.data(),
-             .bytes = 512,
-             .local_key = 5,
-             .to = 4096,
-             .remote_key = 6,
-             .immediate = 0x40000001});
+  chain.add(
+      {.first = {bytes.data(), 512, 5}, .to = 4096, .remote_key = 6, .immediate = 0x40000001});
   ASSERT_NE(chain.first(), nullptr);
   const ibv_send_wr& request = *chain.first();
   EXPECT_EQ(request.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -41,8 +37,8 @@ TEST(VerbsRequests, SmallOnesAreInlineAndNothingHasNoPiece) {
   std::byte byte{};
   Chain chain;
   chain.limit({.message_bytes = 1 << 20, .inline_bytes = 64, .signal_every = 100});
-  chain.add({.from = &byte, .bytes = 64});
-  chain.add({.from = &byte, .bytes = 65});
+  chain.add({.first = {.from = &byte, .bytes = 64}});
+  chain.add({.first = {.from = &byte, .bytes = 65}});
   chain.add({.to = 8});
   const ibv_send_wr* const first = chain.first();
   EXPECT_EQ(first->send_flags, IBV_SEND_INLINE);

@@ -29,5 +29,38 @@ INSTANTIATE_TEST_SUITE_P(Verbs, Conformance,
 INSTANTIATE_TEST_SUITE_P(Verbs, ConformanceOfProcesses,
                          process_values(Factory{"verbs", &make_verbs, &missing}), conformance_name);
 
+// A cache: what is covered is not registered again, and goes with its last holder.
+TEST(VerbsTransport, RegistersPagesOnceAndAsLongAsSomebodyHoldsThem) {
+  const Factory verbs{"verbs", &make_verbs, &missing};
+  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  run_job({.ranks = 2}, verbs, [](Member& me) {
+    std::vector<std::byte> memory(1 << 20);
+    const std::span all(memory), part = all.subspan(100'000, 200'000);
+    Transport& transport = *me.transport;
+    EXPECT_FALSE(transport.may_lend(part));
+    const auto first = transport.register_memory(all), second = transport.register_memory(part);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(*first, *second);
+    EXPECT_TRUE(transport.may_lend(all));
+    EXPECT_FALSE(transport.may_lend({memory.data(), memory.size() + 8192}));
+    transport.unregister_memory(*first);
+    EXPECT_TRUE(transport.may_lend(part)) << "somebody holds it";
+    transport.unregister_memory(*second);
+    EXPECT_FALSE(transport.may_lend(part));
+    // A wider range is one of its own; the narrow one stays.
+    const auto narrow = transport.register_memory(part), wide = transport.register_memory(all);
+    ASSERT_TRUE(narrow && wide);
+    EXPECT_NE(*narrow, *wide);
+    transport.unregister_memory(*wide);
+    EXPECT_TRUE(transport.may_lend(part));
+    EXPECT_FALSE(transport.may_lend(all));
+    transport.unregister_memory(*narrow);
+    // Pages that nobody has mapped.
+    const auto refused = transport.register_memory({reinterpret_cast<std::byte*>(4096), 4096});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kSystemError) << refused.error().message;
+  });
+}
+
 }  // namespace
 }  // namespace tutti::test
