@@ -330,6 +330,8 @@ class Operation {
   [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error fault_error();
   [[nodiscard]] Error unprepared(const Error& cause);
+  // To the others it is this rank that failed.
+  void poison_as_failed();
   [[nodiscard]] Error mismatch(Rank peer, const OperationSignature& theirs);
   [[nodiscard]] Rank culprit_of_wait(Rank peer) const;
   [[nodiscard]] bool is_stopped(Rank rank) const;

@@ -135,7 +135,11 @@ Result<bool> Operation::advance() {
     communicator_.board_->waiting_for(kNoRank);
   }
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
-  if (transport != nullptr) TUTTI_TRY(transport->progress());
+  if (transport != nullptr)
+    if (const Status moving = transport->progress(); !moving) {
+      poison_as_failed();
+      return tl::unexpected(moving.error());
+    }
   // A call returns when its bytes need no more of this rank.
   const bool done = !gated_ && plan_->executor->done();
   if (done && (transport == nullptr || transport->unflushed() == kNoRank)) finish();
@@ -151,13 +155,18 @@ void Operation::finish() {
   done_ = true;
 }
 
-void Operation::give_up_by_exception() {
+// What failed is told here, by whoever knows.
+void Operation::poison_as_failed() {
   Communicator& c = communicator_;
   c.poison({.code = Code::kRemoteError,
             .culprit = c.rank_,
             .reporter = c.rank_,
             .kind = Poison::Kind::kFailure,
             .mine = signature_});
+}
+
+void Operation::give_up_by_exception() {
+  poison_as_failed();
   give_up();
 }
 

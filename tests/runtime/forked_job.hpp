@@ -3,6 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <tutti/tutti.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.hpp"
 #include "fork_harness.hpp"
 #include "meeting.hpp"
 
@@ -44,6 +47,17 @@ inline tuttiComm_t join(const testing::ForkedRank& self,
             tuttiSuccess)
       << tuttiGetLastError(nullptr);
   return comm;
+}
+
+// Leaves one descriptor: enough to ask or to connect to another rank, too few to listen or to
+// accept.
+inline void exhaust_descriptors() {
+  const UniqueFd lowest_free(::eventfd(0, EFD_CLOEXEC));
+  ASSERT_TRUE(lowest_free);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = static_cast<rlim_t>(lowest_free.get()) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 // Ranks 2 * process and 2 * process + 1 of the job, joined by this process's one thread.

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <tutti/tutti.h>
 
 #include <array>
@@ -18,7 +16,6 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/fd.hpp"
 #include "forked_job.hpp"
 #include "job.hpp"
 
@@ -149,16 +146,6 @@ TEST(SplitErrors, ARankThatAbortedIsNamed) {
     EXPECT_EQ(tuttiCommSplit(comm, 0, 0, &part, nullptr), tuttiRemoteError);
     EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 0 (pid"));
   });
-}
-
-// Leaves one descriptor: enough to ask another rank, too few to listen.
-void exhaust_descriptors() {
-  const UniqueFd lowest_free(::eventfd(0, 0));
-  ASSERT_TRUE(lowest_free);
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  limit.rlim_cur = static_cast<rlim_t>(lowest_free.get()) + 1;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 // Rank `poor` cannot take part and says why; the others are told so and do not wait for it.

@@ -181,6 +181,28 @@ TEST(WireFaults, WhoDoesNotComeIsNamedAtTheTimeout) {
   });
 }
 
+#if !defined(__SANITIZE_ADDRESS__)
+// The check of virtual tables needs a descriptor itself.
+TEST(WireFaults, WhatTheTransportLacksIsToldHereAndNamesThisRankToTheOthers) {
+  const Meeting ended;
+  run_tcp({.ranks = 2, .ranks_per_host = 1},
+          [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            if (self.rank == 0) exhaust_descriptors();  // so it connects and cannot accept
+            const std::string told = sum_until_told(comm, self.rank, self.ranks);
+            if (self.rank == 0) {
+              EXPECT_THAT(told, HasSubstr("no descriptor is left"));
+            } else {
+              EXPECT_THAT(told, AllOf(HasSubstr("rank 0 (pid "), HasSubstr("failed or left")));
+            }
+            tuttiResult_t state = tuttiSuccess;
+            EXPECT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+            EXPECT_EQ(state, tuttiRemoteError);
+            EXPECT_TRUE(ended.wait_for(self.ranks));
+            abort(comm);
+          });
+}
+#endif
+
 TEST(WireFaults, WhoLeavesInOrderIsNotTakenForDead) {
   run_tcp({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
