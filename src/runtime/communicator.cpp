@@ -488,11 +488,12 @@ Poison Communicator::death_of(Rank dead) const {
           .theirs = last.value_or(OperationSignature{})};
 }
 
-Error Communicator::poison(const Poison& poison) {
-  board_->poison(poison);
+Error Communicator::poison(const Poison& poison, std::string_view cause) {
+  const bool first = board_->poison(poison);
   if (on_device_ != nullptr) on_device_->abort();
   // Another rank may have been first: everybody tells the same story.
-  const Error error = poison_error(board_->read_poison().value_or(poison), peers_);
+  const Error error = first ? poison_error(poison, peers_, cause)
+                            : poison_error(board_->read_poison().value_or(poison), peers_);
   set_error(error);
   return error;
 }

@@ -223,8 +223,8 @@ class Communicator {
   // more use.
   [[nodiscard]] Error broken(const Error& error);
   [[nodiscard]] Poison death_of(Rank dead) const;
-  // Poisons the job (first poison wins) and returns the winning error.
-  Error poison(const Poison& poison);
+  // Poisons the job (first poison wins) and returns the winning error; if it is this, with `cause`.
+  Error poison(const Poison& poison, std::string_view cause = {});
   void set_error(const Error& error);
 
   // False in a child that inherited the communicator by fork: it must touch nothing shared.

@@ -27,11 +27,14 @@ std::string describe_rank(const std::vector<PeerInfo>& peers, Rank rank) {
   return fmt::format("rank {} (pid {} on {})", rank, peer.pid, peer.host);
 }
 
-Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers) {
-  return poison_error(poison, [&](Rank rank) { return describe_rank(peers, rank); });
+Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers,
+                   std::string_view cause) {
+  return poison_error(
+      poison, [&](Rank rank) { return describe_rank(peers, rank); }, cause);
 }
 
-Error poison_error(const Poison& poison, const std::function<std::string(Rank)>& describe) {
+Error poison_error(const Poison& poison, const std::function<std::string(Rank)>& describe,
+                   std::string_view cause) {
   const std::string culprit = describe(poison.culprit);
   const std::string reporter = describe(poison.reporter);
   switch (poison.kind) {
@@ -74,6 +77,11 @@ Error poison_error(const Poison& poison, const std::function<std::string(Rank)>&
                           poison.mine.to_string(), reporter),
               poison.culprit};
     case Poison::Kind::kCut:
+      if (!cause.empty())
+        return {poison.code,
+                fmt::format("{} lost its connection to {}{}: {}", reporter, culprit,
+                            during(poison.mine), cause),
+                poison.culprit};
       return {poison.code,
               fmt::format("{} lost its connection to {}{}; see its log, and the network between",
                           reporter, culprit, during(poison.mine)),

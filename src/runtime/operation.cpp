@@ -232,12 +232,12 @@ Error Operation::fault_error() {
                      .kind = Poison::Kind::kFailure,
                      .mine = signature_});
   }
-  // Another rank's word. A poison that is claimed is published within a few stores.
+  // Another rank's word, or this one's of an earlier call. A poison that is claimed is published
+  // within a few stores.
   for (int i = 0; i < 1000; ++i) {
-    if (const auto poison = c.board_->read_poison()) {
-      const Error error = poison_error(*poison, c.peers_);
-      c.set_error(error);
-      return error;
+    if (const auto error = c.error()) {
+      c.set_error(*error);
+      return *error;
     }
     sched_yield();
   }
@@ -336,10 +336,10 @@ std::optional<Error> Operation::lost_way(Rank peer, std::int64_t waited_ns) {
   if (c.board_->poisoned()) return std::nullopt;  // looked at in the next round
   const bool answers = asked || asked.error().code != Code::kRemoteError;
   if (health && !left && (answers || c.transport_->connected(peer))) return std::nullopt;
-  TUTTI_LOG(c.log_, LogLevel::kWarn, "{}: {}", signature_.to_string(),
-            !health  ? health.error().message
-            : !asked ? asked.error().message
-                     : "it has said goodbye");
+  const std::string cause = !health  ? health.error().message
+                            : !asked ? asked.error().message
+                                     : "it has said goodbye";
+  TUTTI_LOG(c.log_, LogLevel::kWarn, "{}: {}", signature_.to_string(), cause);
   Poison poison = c.death_of(peer);
   if (left)
     poison.kind = Poison::Kind::kLeft;
@@ -348,7 +348,7 @@ std::optional<Error> Operation::lost_way(Rank peer, std::int64_t waited_ns) {
   else if (answers)
     poison.kind = Poison::Kind::kCut;
   if (poison.kind != Poison::Kind::kDeath) poison.mine = signature_;
-  return c.poison(poison);
+  return c.poison(poison, cause);
 }
 
 namespace {

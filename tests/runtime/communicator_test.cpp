@@ -96,5 +96,15 @@ TEST(PoisonError, OfADeathSaysWhatTheDeadRankWasIn) {
   EXPECT_THAT(poison_error(death, peers).message, HasSubstr("; it was in all_reduce #12 count 3"));
 }
 
+TEST(PoisonError, OfABrokenConnectionSaysWhyToWhomThatIsKnown) {
+  const std::vector<PeerInfo> peers{{.rank = 0, .pid = 7, .host = "node1"},
+                                    {.rank = 1, .pid = 7, .host = "node2"}};
+  const Poison cut{.culprit = 1, .reporter = 0, .kind = Poison::Kind::kCut};
+  const std::string what = "rank 0 (pid 7 on node1) lost its connection to rank 1 (pid 7 on node2)";
+  EXPECT_EQ(poison_error(cut, peers).message, what + "; see its log, and the network between");
+  EXPECT_EQ(poison_error(cut, peers, "Connection reset by peer").message,
+            what + ": Connection reset by peer");
+}
+
 }  // namespace
 }  // namespace tutti::test

@@ -20,6 +20,7 @@ namespace tutti::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class VerbsJob : public ::testing::Test {
@@ -210,6 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Networks, VerbsNetem,
 TEST_F(SpoiledNetwork, ALinkThatGoesDownUnderCallsEndsThemWithThePeerNamed) {
   spoil("delay 2ms");  // so that messages are under way
   const Meeting summed, ended;
+  const SharedWord knew;
   run_verbs({.ranks = 2, .ranks_per_host = 1, .transport = "verbs"},
             [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
               ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
@@ -217,10 +219,14 @@ TEST_F(SpoiledNetwork, ALinkThatGoesDownUnderCallsEndsThemWithThePeerNamed) {
               if (self.rank == 0) {
                 ASSERT_TRUE(run("ip link set " + interfaces_.back() + " down"));
               }
-              EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
-                          AllOf(HasSubstr("rank " + std::to_string(1 - self.rank) + " (pid "),
-                                HasSubstr("lost its connection")));
+              const auto is_cause = HasSubstr(": the RDMA connection to rank ");
+              const std::string told = sum_until_told(comm, self.rank, self.ranks);
+              EXPECT_THAT(told, AllOf(HasSubstr("rank " + std::to_string(1 - self.rank) + " (pid "),
+                                      HasSubstr("lost its connection"),
+                                      AnyOf(is_cause, HasSubstr("; see its log"))));
+              if (::testing::Matches(is_cause)(told)) ++*knew;
               EXPECT_TRUE(ended.wait_for(self.ranks));
+              EXPECT_GE(*knew, 1);
               abort(comm);
             });
 }
