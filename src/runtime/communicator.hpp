@@ -329,6 +329,7 @@ class Operation {
   [[nodiscard]] std::optional<Error> mismatch_with(Rank peer);
   [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error fault_error();
+  [[nodiscard]] bool is_gone(Rank peer);
   [[nodiscard]] Error unprepared(const Error& cause);
   // To the others it is this rank that failed.
   void poison_as_failed();

@@ -87,6 +87,11 @@ Error poison_error(const Poison& poison, const std::function<std::string(Rank)>&
                           reporter, culprit, during(poison.mine)),
               poison.culprit};
     case Poison::Kind::kNoWay:
+      if (!cause.empty())
+        return {poison.code,
+                fmt::format("{} could not connect to {}{}: {}", reporter, culprit,
+                            during(poison.mine), cause),
+                poison.reporter};
       return {poison.code,
               fmt::format("{} could not connect to {}{}; its own error says why", reporter, culprit,
                           during(poison.mine)),

@@ -18,7 +18,7 @@ namespace tutti {
 [[nodiscard]] std::string describe_rank(const std::vector<PeerInfo>& peers, Rank rank);
 
 // The error that `poison` means for every call on the communicator. `cause`: of a connection that
-// broke, where it is known: at the reporter.
+// broke or did not come about, where it is known: at the reporter.
 [[nodiscard]] Error poison_error(const Poison& poison, const std::vector<PeerInfo>& peers,
                                  std::string_view cause = {});
 // The same where a rank's description comes from elsewhere.

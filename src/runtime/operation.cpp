@@ -80,24 +80,42 @@ Status Operation::start() {
        .lend_output = c.may_lend(call_.output, bytes)});
 }
 
+// Does nobody listen any more where the peer's service did?
+bool Operation::is_gone(Rank peer) {
+  Communicator& c = communicator_;
+  const Deadline deadline = Deadline::in_ns(kMostAskNs);
+  const Status asked =
+      c.is_far(peer)
+          ? c.board_->ask(peer, signature_.operation, deadline)
+          : c.control_->call(peer, RequestKind::kExchangeState, {}, deadline).map([](const Reply&) {
+            });
+  return !asked && asked.error().code == Code::kRemoteError;
+}
+
 // This rank has no plan with all its connections. A peer is to blame only where it is gone; of one
-// that is there nobody can tell from here why it does not answer.
+// that is there this rank tells why no connection came about, and nobody is the culprit.
 Error Operation::unprepared(const Error& cause) {
   Communicator& c = communicator_;
   const Rank peer = cause.culprit != kNoRank ? cause.culprit : c.rank_;
-  const bool own = peer == c.rank_;
-  if (cause.code == Code::kTimeout && !own) return timed_out(peer);
-  const bool left = !own && has_left(peer);
-  const bool gone = left || cause.code == Code::kRemoteError;
-  const Error error = c.poison({.code = Code::kRemoteError,
-                                .culprit = peer,
-                                .reporter = c.rank_,
-                                .kind = left          ? Poison::Kind::kLeft
-                                        : own || gone ? Poison::Kind::kFailure
-                                                      : Poison::Kind::kNoWay,
-                                .mine = signature_});
-  TUTTI_LOG(c.log_, LogLevel::kInfo, "{}: {}", signature_.to_string(), cause.message);
-  return gone && !own ? error : cause;
+  TUTTI_LOG(c.log_, LogLevel::kWarn, "{}: {}", signature_.to_string(), cause.message);
+  if (peer == c.rank_) {
+    poison_as_failed();
+    return cause;
+  }
+  if (cause.code == Code::kTimeout) return timed_out(peer);
+  const bool gone = cause.code == Code::kRemoteError && is_gone(peer);
+  if (disturbed()) return fault_error();  // the peer's word, or why it is gone
+  const bool left = has_left(peer);
+  const Poison poison{.code = Code::kRemoteError,
+                      .culprit = peer,
+                      .reporter = c.rank_,
+                      .kind = left   ? Poison::Kind::kLeft
+                              : gone ? Poison::Kind::kFailure
+                                     : Poison::Kind::kNoWay,
+                      .mine = signature_};
+  const Error error = c.poison(poison, cause.message);
+  if (left || gone) return error;
+  return {cause.code, poison_error(poison, c.peers_, cause.message).message, peer};
 }
 
 bool Operation::disturbed() const {

@@ -104,6 +104,11 @@ TEST(PoisonError, OfABrokenConnectionSaysWhyToWhomThatIsKnown) {
   EXPECT_EQ(poison_error(cut, peers).message, what + "; see its log, and the network between");
   EXPECT_EQ(poison_error(cut, peers, "Connection reset by peer").message,
             what + ": Connection reset by peer");
+  Poison refused = cut;
+  refused.kind = Poison::Kind::kNoWay;
+  EXPECT_EQ(poison_error(refused, peers, "Connection refused").message,
+            "rank 0 (pid 7 on node1) could not connect to rank 1 (pid 7 on node2): Connection "
+            "refused");
 }
 
 }  // namespace

@@ -81,6 +81,33 @@ TEST(NetworkFaults, AConnectionThatIsResetIsNamedWithBothEnds) {
       });
 }
 
+// A firewall that lets the service through, and refuses the data: both ranks are well.
+TEST(NetworkFaults, AFirstConnectionThatIsRefusedSaysWhyAndBlamesNobody) {
+  NetworkJob job({.ranks_per_host = 1, .op_timeout_ms = 20'000, .sums_first = false});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting cut, ended;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        ASSERT_TRUE(cut.wait_for(3));
+        const std::string told = sum_until_told(comm, self.rank, self.ranks);
+        EXPECT_THAT(told, AllOf(HasSubstr("rank 0 (pid "),
+                                HasSubstr(" could not connect to rank 1 "
+                                          "(pid "),
+                                HasSubstr(" during all_reduce #1 "),
+                                HasSubstr(self.rank == 0 ? ": Connection refused"
+                                                         : "; its own error says why")));
+        EXPECT_TRUE(ended.wait_for(2));
+        abort(comm);
+      },
+      [&](NetworkJob& at) {
+        const std::string ports = "{ " + data_ports(at) + " }";
+        EXPECT_TRUE(
+            at.networks().filter(1, from(0) + " tcp dport " + ports + " reject with tcp reset"));
+        ASSERT_TRUE(cut.wait_for(3));
+        EXPECT_TRUE(at.wait_for_log(":0 warn all_reduce #1 "));
+      });
+}
+
 class RemoteRank : public ::testing::TestWithParam<int> {};
 
 TEST_P(RemoteRank, ThatIsKilledIsNamed) {
