@@ -178,8 +178,10 @@ Status Plane::await_writable(int socket, Deadline deadline) {
 Error Plane::introduce_culprit(Error error, Rank peer) const {
   if (error.culprit != peer || !met_) return error;
   const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
-  error.message += fmt::format("; that is {}{}", describe(info),
-                               is_stopped(info.pid) ? ", which is stopped" : "");
+  // A pid of another host is somebody else here.
+  const bool stopped = info.host_id == self_.info.host_id && is_stopped(info.pid);
+  error.message +=
+      fmt::format("; that is {}{}", describe(info), stopped ? ", which is stopped" : "");
   return error;
 }
 

@@ -169,5 +169,36 @@ TEST(Forked, AChildOfARankKeepsNothingOfIt) {
 }
 #endif
 
+// Rank 0 asks a rank that is stopped. Of another host, its pid says nothing here.
+void ask_who_is_stopped(bool same_host) {
+  const auto results = run_forked(
+      2,
+      [&](const ForkedRank& self) {
+        const JoinResult plane =
+            ControlPlane::join(id_from(self.message), static_cast<Rank>(self.rank), self.ranks,
+                               {.deadline = patience(),
+                                .host_id_text = same_host || self.rank == 0 ? "host 0" : "host 1"});
+        ASSERT_TRUE(plane) << plane.error().message;
+        if (self.rank == 1) {
+          ::raise(SIGSTOP);
+          return;
+        }
+        const std::int32_t pid = (*plane)->peers()[1].pid;
+        while (!control::is_stopped(pid)) ::sched_yield();
+        const auto reply = (*plane)->call(1, RequestKind::kExchangeState, {}, Deadline::in_ms(100));
+        EXPECT_EQ(::kill(pid, SIGCONT), 0);
+        ASSERT_FALSE(reply);
+        EXPECT_NE(reply.error().message.find("; that is rank 1 (pid "), std::string::npos)
+            << reply.error().message;
+        EXPECT_EQ(reply.error().message.find(", which is stopped") != std::string::npos, same_host)
+            << reply.error().message;
+      },
+      {.after_fork = [] { return id_text(must_create_id()); }});
+  expect_all_passed(results);
+}
+
+TEST(Forked, AStoppedRankIsCalledSo) { ask_who_is_stopped(true); }
+TEST(Forked, ARankOfAnotherHostIsNotTakenForAStoppedProcessOfThisOne) { ask_who_is_stopped(false); }
+
 }  // namespace
 }  // namespace tutti
