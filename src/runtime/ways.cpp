@@ -21,6 +21,12 @@ namespace {
 constexpr std::int64_t kMostTellNs = 2'000'000'000;  // all far peers, of an error
 constexpr std::int64_t kMostTellOneNs = 300'000'000;
 
+// Would a user expect RDMA here?
+bool has_active_port(const Config& config) {
+  const auto ports = verbs_ports({.hca = config.ib_hca, .gid_index = config.ib_gid_index});
+  return ports && std::ranges::any_of(*ports, &VerbsPort::active);
+}
+
 }  // namespace
 
 // Shared memory within a host, RDMA or TCP between hosts, or what TUTTI_TRANSPORT forces.
@@ -75,7 +81,9 @@ Result<std::unique_ptr<Transport>> Communicator::make_rdma(Deadline deadline) {
                listens.error().code == Code::kInvalidArgument) {
       return tl::unexpected(listens.error());
     } else {
-      TUTTI_LOG(log_, LogLevel::kInfo, "no RDMA: {}", listens.error().message);
+      const bool expected = way || has_active_port(config_);
+      TUTTI_LOG(log_, expected ? LogLevel::kWarn : LogLevel::kInfo, "no RDMA: {}",
+                listens.error().message);
     }
   }
   if (together) return transport;
@@ -90,9 +98,11 @@ Result<std::unique_ptr<Transport>> Communicator::make_rdma(Deadline deadline) {
                                   "on both hosts, or set TUTTI_TRANSPORT=tcp",
                                   describe_rank(peers_, rank), describe_rank(peers_, rank_)),
                       rank);
+  const auto first = std::ranges::find_if(all, [](Port port) { return port != Port::kNone; });
   if (mine != Port::kNone)
-    TUTTI_LOG(log_, LogLevel::kInfo, "no RDMA: {} has no port of this kind",
-              describe_rank(peers_, rank));
+    TUTTI_LOG(log_, first - all.begin() == rank_ ? LogLevel::kWarn : LogLevel::kInfo,
+              "no RDMA: {} has no port of the kind that {} has", describe_rank(peers_, rank),
+              describe_rank(peers_, rank_));
   return std::unique_ptr<Transport>();
 }
 

@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -115,6 +118,23 @@ TEST_F(VerbsJob, WhoDoesNotComeIsNamedAtTheTimeout) {
     EXPECT_TRUE(ended.wait_for(self.ranks));
     abort(comm);
   });
+}
+
+// At the default level of the log.
+TEST_F(VerbsJob, APortThatIsOfNoUseForWantOfOneElsewhereIsToldOnce) {
+  set("TUTTI_DEBUG_FILE", ::testing::TempDir() + "/verbs-log-" + std::to_string(::getpid()));
+  const std::string path = std::getenv("TUTTI_DEBUG_FILE");
+  run_hosts(
+      {}, [](int host) { set("TUTTI_IB_HCA", host == 0 ? "" : "=none"); },
+      [](tuttiComm_t& comm, const testing::ForkedRank&) {
+        EXPECT_STREQ(info_of(comm).transport, "shm+tcp");
+      });
+  std::ifstream file(path);
+  const std::string log{std::istreambuf_iterator<char>(file), {}};
+  std::remove(path.c_str());
+  const std::size_t told = log.find(":0 warn no RDMA: rank 2 (pid ");
+  EXPECT_NE(told, std::string::npos) << log;
+  EXPECT_EQ(log.find("no RDMA: ", told + 20), std::string::npos) << log;
 }
 
 TEST_F(VerbsJob, WhoLeavesInOrderIsNotTakenForDead) {
