@@ -158,7 +158,7 @@ bool all_say(tuttiComm_t comm, const ForkedRank& self, bool mine) {
 TEST(NetworkStrangers, AtEveryDoorTheJobGoesOnAndKeepsNothing) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_max < 8192) GTEST_SKIP() << "ulimit -Hn is below 8192 here";
+  if (limit.rlim_max < 8192) GTEST_SKIP() << "ulimit -Hn is below 8192 here: raise it";
   NetworkJob job({.op_timeout_ms = 40'000, .filters = false});
   if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
   const std::uint64_t number = seed();

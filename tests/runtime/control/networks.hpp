@@ -26,7 +26,7 @@ class Networks {
  public:
   explicit Networks(int hosts) {
     if (::geteuid() != 0) {
-      why_not_ = "only root may make network namespaces";
+      why_not_ = "only root may make network namespaces: run as root";
       return;
     }
     if (std::system("ip -V >/dev/null 2>&1") != 0) {
@@ -64,7 +64,9 @@ class Networks {
   [[nodiscard]] std::string why_no_filter() {
     if (!why_not_.empty()) return why_not_;
     if (std::system("nft -v >/dev/null 2>&1") != 0) return "no 'nft' here: install nftables";
-    return filter(0, "accept") && unfilter(0) ? "" : "the kernel refuses nftables";
+    return filter(0, "accept") && unfilter(0)
+               ? ""
+               : "the kernel refuses nftables: it needs CONFIG_NF_TABLES_INET";
   }
   // What happens to packets that reach the host: a rule of nft(8), "ip saddr 10.77.0.1 drop". The
   // calling thread must be at none of the hosts.
@@ -89,7 +91,7 @@ class Networks {
   }
   UniqueFd make_namespace() {
     if (::unshare(CLONE_NEWNET) != 0) {
-      why_not_ = "the kernel refuses network namespaces, even to root";
+      why_not_ = "the kernel refuses network namespaces: a container needs CAP_SYS_ADMIN";
       return UniqueFd();
     }
     UniqueFd made = own_namespace();

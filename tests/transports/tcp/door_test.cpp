@@ -176,7 +176,7 @@ TEST_F(DoorTest, StrangersAreDroppedAndTheLogStaysShort) {
 TEST_F(DoorTest, AThousandHalfHellosKeepNobodyOutAndAreNotKept) {
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  if (limit.rlim_max < 4096) GTEST_SKIP() << "ulimit -n is below 4096 here";
+  if (limit.rlim_max < 4096) GTEST_SKIP() << "ulimit -Hn is below 4096 here: raise it";
   limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, 4096);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   std::vector<std::unique_ptr<Visitor>> crowd;
