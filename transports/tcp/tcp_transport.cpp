@@ -237,8 +237,14 @@ Status TcpTransport::attach(Peer& peer, Peer::Side side, ProcessFd socket,
   return {};
 }
 
-// A connection that cannot be watched is dropped: the peer finds it closed.
+// A connection that cannot be watched is dropped: the peer finds it closed. So is a second one,
+// which no honest rank makes: the messages of the first are under way.
 void TcpTransport::admit(Rank from, ProcessFd socket, const Token& reply) {
+  if (const auto& first = peer_of(from).stream(Peer::kAccepted); first && !first->down()) {
+    TUTTI_LOG(log_, LogLevel::kWarn, "tcp: rank {} connected twice; its first connection stays",
+              from);
+    return;
+  }
   const HelloReply answer{.token = reply};
   const Status attached = attach(peer_of(from), Peer::kAccepted, std::move(socket), 0,
                                  std::as_bytes(std::span(&answer, 1)));

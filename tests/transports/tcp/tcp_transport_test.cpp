@@ -2,6 +2,7 @@
 #include "transports/tcp/tcp_transport.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -35,8 +36,25 @@ INSTANTIATE_TEST_SUITE_P(TcpV6, ConformanceOfProcesses, process_values(Factory{"
 constexpr Factory kTcp{"tcp", &make_v4};
 
 // Rank 0 connects to rank 1, which is `at` instead of its transport.
-std::vector<std::byte> invitation_to(const TcpAddress& at) {
-  return tcp::encode({.at = at, .hello = {}, .reply = {}});
+void invite_to(const Member& me, const TcpAddress& at) {
+  me.control->serve(RequestKind::kTcp, [at](const Request&) -> Result<HandlerReply> {
+    return HandlerReply{.payload = tcp::encode({.at = at, .hello = {}, .reply = {}}),
+                        .lent_fd = -1,
+                        .keep = nullptr};
+  });
+}
+
+// Rank 1 by hand: rank 0's connection, whose hello is answered like this.
+ProcessFd answer_rank_0(const Member& me, const tcp::HelloReply& reply) {
+  const ProcessFd listener = tcp::listen_at(*parse_ip("127.0.0.1", 0));
+  invite_to(me, *tcp::own_address(listener.get()));
+  ProcessFd socket;
+  EXPECT_TRUE(me.poll("rank 0", [&] {
+    socket = tcp::accept_from(listener.get());
+    return static_cast<bool>(socket);
+  }));
+  EXPECT_EQ(::send(socket.get(), &reply, sizeof reply, MSG_NOSIGNAL), ssize_t{sizeof reply});
+  return socket;
 }
 
 // Sockets on their way to a port of this host, as the kernel lists them.
@@ -60,9 +78,7 @@ TEST(TcpTransport, ConnectEndsWhenTheCommunicatorDoes) {
   std::atomic<bool> over{false};
   run_job({.ranks = 2, .listen = false}, kTcp, [&](Member& me) {
     if (me.rank == 1) {
-      me.control->serve(RequestKind::kTcp, [&](const Request&) -> Result<HandlerReply> {
-        return HandlerReply{.payload = invitation_to(at), .lent_fd = -1, .keep = nullptr};
-      });
+      invite_to(me, at);
       EXPECT_TRUE(me.poll("rank 0 to connect", [&] { return connecting_to(at.port) > before; }));
       over = true;
       return;
@@ -106,21 +122,9 @@ TEST(TcpTransport, WhatIsTakenBackArrivesAsItWas) {
 
 TEST(TcpTransport, APeerOfAnotherVersionIsNamedWithBoth) {
   for (const std::uint32_t theirs : {tcp::kVersion + 1, tcp::kVersion - 1}) {
-    const ProcessFd listener = tcp::listen_at(*parse_ip("127.0.0.1", 0));
-    const TcpAddress at = *tcp::own_address(listener.get());
     run_job({.ranks = 2, .listen = false}, kTcp, [&](Member& me) {
       if (me.rank == 1) {
-        me.control->serve(RequestKind::kTcp, [&](const Request&) -> Result<HandlerReply> {
-          return HandlerReply{.payload = invitation_to(at), .lent_fd = -1, .keep = nullptr};
-        });
-        ProcessFd socket;
-        EXPECT_TRUE(me.poll("rank 0", [&] {
-          socket = tcp::accept_from(listener.get());
-          return static_cast<bool>(socket);
-        }));
-        const tcp::HelloReply refusal{.version = theirs};
-        EXPECT_EQ(::send(socket.get(), &refusal, sizeof refusal, MSG_NOSIGNAL),
-                  ssize_t{sizeof refusal});
+        answer_rank_0(me, {.version = theirs});
         return;
       }
       ASSERT_TRUE(me.transport->listen());
@@ -134,6 +138,71 @@ TEST(TcpTransport, APeerOfAnotherVersionIsNamedWithBoth) {
           << health.error().message;
     });
   }
+}
+
+TEST(TcpTransport, CreditsForWhatWasNeverSentAreNoticed) {
+  for (const std::uint64_t lie : {std::uint64_t{3}, std::uint64_t{1} << 63, UINT64_MAX})
+    run_job({.ranks = 2, .listen = false}, kTcp, [&](Member& me) {
+      if (me.rank == 1) {
+        const ProcessFd socket = answer_rank_0(me, {});
+        me.meet();
+        const tcp::Frame credit{.kind = tcp::FrameKind::kCredit, .number = lie};
+        EXPECT_EQ(::send(socket.get(), &credit, sizeof credit, MSG_NOSIGNAL),
+                  ssize_t{sizeof credit});
+        me.meet();
+        return;
+      }
+      ASSERT_TRUE(me.transport->listen());
+      me.connect(1);
+      End end = sender(me, slotted(0, 1, 2, 256), 1);
+      end.send_one();
+      end.send_one();
+      me.meet();
+      EXPECT_TRUE(me.poll("the credit", [&] {
+        EXPECT_FALSE(can_send(end.connection));
+        return is_corrupt(end.connection);
+      }));
+      me.meet();
+    });
+}
+
+// With an honest hello, for which it has asked a second time.
+ProcessFd knock_again(const Member& me, Rank rank) {
+  const auto answer = me.control->call(rank, RequestKind::kTcp, {}, Member::patience());
+  EXPECT_TRUE(answer);
+  const auto invitation = tcp::decode_invitation(answer->payload);
+  EXPECT_TRUE(invitation);
+  ProcessFd socket = tcp::start_connect(invitation->at);
+  pollfd ready{.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  EXPECT_EQ(::poll(&ready, 1, Member::patience().left_poll_ms()), 1);
+  const tcp::Hello hello{.from = me.rank, .to = rank, .token = invitation->hello};
+  EXPECT_EQ(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL), ssize_t{sizeof hello});
+  return socket;
+}
+
+TEST(TcpTransport, WhoKnocksTwiceKeepsItsFirstConnection) {
+  run_job({.ranks = 2}, kTcp, [&](Member& me) {
+    if (me.rank == 0) {
+      End in = receiver(me, slotted(1, 0, 2, 256), 1);
+      for (int message = 0; message < 2; ++message) {
+        ASSERT_TRUE(me.poll("a message", [&] { return can_recv(in.connection); }));
+        in.recv_one();
+        me.meet();
+      }
+      return;
+    }
+    me.connect(0);
+    End out = sender(me, slotted(1, 0, 2, 256), 1);
+    out.send_one();
+    me.meet();
+    const ProcessFd second = knock_again(me, 0);
+    pollfd said{.fd = second.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&said, 1, Member::patience().left_poll_ms()), 1);
+    char byte = 0;
+    EXPECT_EQ(::recv(second.get(), &byte, 1, 0), 0) << "it was let in";
+    out.send_one();
+    me.meet();
+  });
 }
 
 }  // namespace
