@@ -30,6 +30,7 @@ Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits) {
       if (spec.slot_bytes <= kSlotHeaderBytes || spec.slot_bytes % kCacheLineBytes != 0 ||
           spec.arena_offset_bytes % kCacheLineBytes != 0)
         return refuse("slots must be whole cache lines, more than their header");
+      if (spec.slot_bytes > kMaxSlotBytes) return refuse("slots of more than 2 GiB");
       if (spec.arena_offset_bytes > limits.arena_bytes ||
           spec.slot_bytes > (limits.arena_bytes - spec.arena_offset_bytes) / spec.slots)
         return refuse("slots outside the arena");

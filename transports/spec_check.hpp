@@ -8,6 +8,10 @@
 
 namespace tutti {
 
+// Messages beyond are no transport's: the largest that RDMA takes (IBA: 2^31 bytes), and what TCP
+// states in 32 bits.
+inline constexpr std::uint64_t kMaxSlotBytes = std::uint64_t{1} << 31;
+
 struct SpecLimits {
   Rank ranks = 0;
   std::uint64_t arena_bytes = 0;
