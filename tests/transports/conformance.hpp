@@ -6,8 +6,8 @@
 //   INSTANTIATE_TEST_SUITE_P(Tcp, ConformanceOfProcesses, process_values(Factory{...}),
 //                            conformance_name);
 //
-// Nothing here knows how a transport works; tests of shared connections alone look at capabilities.
-// Each operation below is numbered by hand, as the executor would, and both ends know the plan.
+// and, where ranks write into each other's memory, ConformanceOfShared as the first. Nothing here
+// knows how a transport works. Operations are numbered by hand; both ends know the plan.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,6 +54,10 @@ class Conformance : public testing::TestWithParam<ConformanceParam> {
 // What threads cannot do alone, as to be stopped. A transport between threads has no such tests.
 class ConformanceOfProcesses : public Conformance {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ConformanceOfProcesses);
+
+// Where peers write this rank's words themselves. What a pump's may say is the pump's own test.
+class ConformanceOfShared : public Conformance {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ConformanceOfShared);
 
 // A connection of the flagged kind with all the pair's cells from `first_cell` on shared out.
 [[nodiscard]] inline ConnectionSpec flagged(Rank source, Rank destination, std::uint32_t slots,
@@ -482,9 +486,8 @@ TEST_P(Conformance, SpecsOutsideTheMemoryAreRefused) {
   });
 }
 
-TEST_P(Conformance, CountersThatCannotBeAreNoticedAndNotFollowed) {
+TEST_P(ConformanceOfShared, CountersThatCannotBeAreNoticedAndNotFollowed) {
   run({.ranks = 2}, [](Member& me) {
-    if (!me.transport->capabilities().shares) return;  // a pump's counters are its own
     const std::uint64_t lies[] = {1000, UINT64_MAX, std::uint64_t{1} << 63};
     std::uint32_t index = 0;
     if (me.rank == 0) me.connect(1);

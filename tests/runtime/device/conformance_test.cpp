@@ -13,10 +13,12 @@ Result<std::unique_ptr<Transport>> make_device(ControlChannel& control, std::uin
                                            static_cast<Rank>(plane.peers().size()), arena_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Device, Conformance,
-                         testing::Combine(testing::Values(Factory{"device", &make_device}),
-                                          testing::Values(Spawn::kThreads)),
-                         conformance_name);
+auto values() {
+  return testing::Combine(testing::Values(Factory{"device", &make_device}),
+                          testing::Values(Spawn::kThreads));
+}
+INSTANTIATE_TEST_SUITE_P(Device, Conformance, values(), conformance_name);
+INSTANTIATE_TEST_SUITE_P(Device, ConformanceOfShared, values(), conformance_name);
 
 }  // namespace
 }  // namespace tutti::test

@@ -16,9 +16,14 @@ Result<std::unique_ptr<Transport>> make_shm_by_file(ControlChannel& control,
 
 INSTANTIATE_TEST_SUITE_P(Shm, Conformance, conformance_values(Factory{"shm", &make_shm}),
                          conformance_name);
+INSTANTIATE_TEST_SUITE_P(Shm, ConformanceOfShared, conformance_values(Factory{"shm", &make_shm}),
+                         conformance_name);
 INSTANTIATE_TEST_SUITE_P(Shm, ConformanceOfProcesses, process_values(Factory{"shm", &make_shm}),
                          conformance_name);
 INSTANTIATE_TEST_SUITE_P(ShmByFile, Conformance,
+                         conformance_values(Factory{"shm_by_file", &make_shm_by_file}),
+                         conformance_name);
+INSTANTIATE_TEST_SUITE_P(ShmByFile, ConformanceOfShared,
                          conformance_values(Factory{"shm_by_file", &make_shm_by_file}),
                          conformance_name);
 INSTANTIATE_TEST_SUITE_P(ShmByFile, ConformanceOfProcesses,
