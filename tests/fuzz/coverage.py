@@ -30,6 +30,9 @@ AIMS = {
                "src/base/config.cpp"],
     "members": ["src/runtime/regroup.cpp", "src/runtime/window.cpp",
                 "transports/shm/segment.cpp", "transports/shm/shm_transport.cpp"],
+    "wire": [*("transports/tcp/" + name for name in (
+        "frame.cpp", "invitations.cpp", "peer.cpp", "stream.cpp")),
+             "transports/verbs/wire.cpp", CONTROL + "far_rows.cpp"],
     "schedule": ["src/schedule/print_json.cpp"],
     "topology": ["src/topology/graph_wire.cpp", "src/topology/nccl_reader.cpp",
                  "src/topology/hwloc_check.cpp", "src/topology/merge.cpp"],

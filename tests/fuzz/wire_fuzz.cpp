@@ -1,6 +1,6 @@
 // What comes from other hosts: any bytes as a TCP connection's frames, as a rank's row of the
 // board, as an invitation to connect, as the answer to a hello (by the first byte, modulo 8), as
-// cards and immediates of RDMA.
+// cards and immediates of RDMA, as a hello, and as what changes an honest one.
 #include <sys/socket.h>
 
 #include <array>
@@ -67,6 +67,48 @@ void read_invitation(std::span<const std::byte> bytes) {
   require(again && again->at == invitation->at, "what was an invitation is one");
 }
 
+// Its first `have` bytes, as the door reads them. Once it is no hello it is none for good.
+void judge_hello(const tcp::Hello& whole) {
+  tcp::Greeting before = tcp::Greeting::kUnfinished;
+  tcp::Hello hello;
+  for (std::size_t have = 0; have <= sizeof whole; ++have) {
+    std::memcpy(&hello, &whole, have);
+    const tcp::Greeting greeting = tcp::judge(hello, have, 0);
+    require(before == tcp::Greeting::kUnfinished || greeting == before, "a verdict that stays");
+    before = greeting;
+  }
+  require(before != tcp::Greeting::kUnfinished, "a verdict");
+  require((before == tcp::Greeting::kWhole) ==
+              (whole.magic == tcp::kMagic && whole.version == tcp::kVersion && whole.to == 0 &&
+               whole.zero == 0),
+          "only a hello is taken for one");
+}
+
+// Who was invited gets in once, with the very hello that it was to show.
+void read_hello(std::span<const std::byte> bytes) {
+  tcp::Hello given;
+  bytes = bytes.first(std::min(bytes.size(), sizeof given));
+  std::memcpy(&given, bytes.data(), bytes.size());
+  judge_hello(given);
+  tcp::Invitations invitations;
+  invitations.open(*parse_ip("10.0.0.1", 4000));
+  const auto asked = invitations.invite(1);
+  require(asked.has_value(), "an invitation");
+  const auto invitation = tcp::decode_invitation(asked->payload);
+  require(invitation.has_value(), "an invitation that can be read");
+  const tcp::Hello honest{.from = 1, .to = 0, .token = invitation->hello};
+  std::array<std::byte, sizeof honest> changed;
+  std::memcpy(changed.data(), &honest, sizeof honest);
+  for (std::size_t i = 0; i < bytes.size(); ++i) changed[i] ^= bytes[i];
+  tcp::Hello hello;
+  std::memcpy(&hello, changed.data(), sizeof hello);
+  judge_hello(hello);
+  const bool admitted = tcp::judge(hello, sizeof hello, 0) == tcp::Greeting::kWhole &&
+                        invitations.admit(hello).has_value();
+  require(admitted == (std::memcmp(&hello, &honest, sizeof hello) == 0), "who was invited");
+  require(!admitted || !invitations.admit(hello), "once");
+}
+
 // A card that is taken can be used.
 void read_card(std::span<const std::byte> bytes) {
   const auto card = verbs::read_card(bytes, {.arena_bytes = kLayout.arena_bytes});
@@ -114,6 +156,8 @@ void run_one(std::span<const std::byte> input) {
       return read_card(rest);
     case 5:
       return read_messages(rest);
+    case 6:
+      return read_hello(rest);
     default:
       return read_frames(rest, sizeof(tcp::HelloReply));
   }
@@ -139,6 +183,8 @@ std::vector<Bytes> seeds() {
   answered.insert(answered.end(), frames.begin(), frames.end());
   Bytes card;
   append(card, verbs::Card{.arena_bytes = kLayout.arena_bytes, .mtu = 3});
+  Bytes hello;
+  append(hello, tcp::Hello{.from = 1, .to = 0});
   const auto cells = [](std::uint8_t number) {
     return verbs::encode({.kind = verbs::Kind::kCells, .index = 2, .number = number});
   };
@@ -149,7 +195,9 @@ std::vector<Bytes> seeds() {
           marked(2, tcp::encode(invitation)),
           marked(3, answered),
           marked(4, card),
-          marked(5, std::as_bytes(std::span(messages)))};
+          marked(5, std::as_bytes(std::span(messages))),
+          marked(6, hello),
+          marked(6, Bytes(sizeof(tcp::Hello)))};
 }
 
 }  // namespace tutti::fuzz

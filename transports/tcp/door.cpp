@@ -104,20 +104,27 @@ void Door::listen_to(Newcomers::iterator newcomer) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return drop(newcomer, LogLevel::kInfo, "hung up without a hello");
   have_bytes += static_cast<std::size_t>(got);
-  if (have_bytes < kVersionBytes) return;
-  if (hello.magic != kMagic) return drop(newcomer, LogLevel::kWarn, "not of this protocol");
-  if (hello.version != kVersion) {
-    const HelloReply refusal;  // best effort: the socket's buffer is empty
-    static_cast<void>(::send(socket.get(), &refusal, sizeof refusal, MSG_NOSIGNAL | MSG_DONTWAIT));
-    return drop(newcomer, LogLevel::kWarn, describe_version(hello.version));
+  switch (judge(hello, have_bytes, self_)) {
+    case Greeting::kUnfinished:
+      return;
+    case Greeting::kForeign:
+      return drop(newcomer, LogLevel::kWarn, "not of this protocol");
+    case Greeting::kOtherVersion: {
+      const HelloReply refusal;  // best effort: the socket's buffer is empty
+      static_cast<void>(
+          ::send(socket.get(), &refusal, sizeof refusal, MSG_NOSIGNAL | MSG_DONTWAIT));
+      return drop(newcomer, LogLevel::kWarn, describe_version(hello.version));
+    }
+    case Greeting::kMisdirected:
+      return drop(newcomer, LogLevel::kWarn, "for another rank");
+    case Greeting::kWhole:
+      return welcome(newcomer);
   }
-  if (have_bytes == sizeof hello) welcome(newcomer);
 }
 
 void Door::welcome(Newcomers::iterator newcomer) {
   const Hello& hello = newcomer->second.hello;
-  const bool legal = hello.to == self_ && hello.zero == 0;
-  const std::optional<Token> reply = legal ? invitations_.admit(hello) : std::nullopt;
+  const std::optional<Token> reply = invitations_.admit(hello);
   if (!reply) return drop(newcomer, LogLevel::kWarn, "without a token of this rank");
   const Rank from = hello.from;
   ProcessFd socket = std::move(newcomer->second.socket);

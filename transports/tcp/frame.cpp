@@ -22,6 +22,14 @@ bool is_legal(const Frame& frame, const InboxLayout& layout) {
   return false;
 }
 
+Greeting judge(const Hello& hello, std::size_t have_bytes, Rank self) {
+  if (have_bytes < kVersionBytes) return Greeting::kUnfinished;
+  if (hello.magic != kMagic) return Greeting::kForeign;
+  if (hello.version != kVersion) return Greeting::kOtherVersion;
+  if (have_bytes < sizeof hello) return Greeting::kUnfinished;
+  return hello.to == self && hello.zero == 0 ? Greeting::kWhole : Greeting::kMisdirected;
+}
+
 std::string describe_version(std::uint32_t theirs) {
   return fmt::format(
       "speaks version {} of the wire, this library {}: use the same library in all processes",

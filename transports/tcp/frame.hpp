@@ -3,9 +3,12 @@
 //   who connects:  Hello, then frames      who accepts:  HelloReply, then frames
 //
 // Both tokens are random, made by the acceptor for this one connection, and have come to who
-// connects over the control plane, which is authenticated and encrypted: so each end knows the
-// other, and neither token is of use to whoever reads the wire. What follows is neither encrypted
-// nor authenticated, as with the field's other libraries: see docs/design.md.
+// connects over the control plane, which is authenticated and encrypted: so neither end takes a
+// frame from anybody but the other, and neither token is of use to whoever reads the wire. Who
+// connects sends before it has the reply (the peer may be long in answering): where a process that
+// is no rank has taken a dead peer's port, what was sent until the reply shows it is known there.
+// Frames are neither encrypted nor authenticated, as with the field's other libraries: see
+// docs/design.md.
 //
 // A frame writes a part of the destination's inbox and then makes a word of it known. Words are
 // absolute, so a connection that is made anew has nothing to negotiate. Numbers are little-endian,
@@ -46,6 +49,10 @@ struct HelloReply {
 };
 static_assert(sizeof(HelloReply) == 32);
 inline constexpr std::size_t kVersionBytes = 12;  // magic and version
+
+// What a hello is of which `have_bytes` have come. A whole one has to show its token yet.
+enum class Greeting : std::uint8_t { kUnfinished, kForeign, kOtherVersion, kMisdirected, kWhole };
+[[nodiscard]] Greeting judge(const Hello& hello, std::size_t have_bytes, Rank self);
 
 // "speaks version 3 of the wire, this library 2: use the same library in all processes".
 [[nodiscard]] std::string describe_version(std::uint32_t theirs);
