@@ -15,6 +15,9 @@ if(TARGET tutti-info)
     target_compile_definitions(${test} PRIVATE TUTTI_INFO="$<TARGET_FILE:tutti-info>")
     add_dependencies(${test} tutti-info)
   endforeach()
+  tutti_test(tutti_info_ways_test
+    SOURCES tutti_info_ways_test.cpp ${PROJECT_SOURCE_DIR}/tools/tutti-info/ways.cpp
+    LINK tutti_runtime tutti_control tutti_transports)
   tutti_test(stall_test
     SOURCES stall_test.cpp ${PROJECT_SOURCE_DIR}/tools/tutti-info/stall.cpp
             ${PROJECT_SOURCE_DIR}/tools/tutti-info/jobs.cpp

@@ -1,6 +1,7 @@
 #include "ways.hpp"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -31,17 +32,13 @@ std::string tcp_text(const Config& config) {
                                                : "as TUTTI_IFNAME=" + config.interfaces + " says");
 }
 
-// "verbs at rxe0:1, ..."; or why not.
 Result<std::string> verbs_text(const Config& config) {
-  TUTTI_TRY_ASSIGN(const std::vector<VerbsPort> ports,
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) limit.rlim_cur = RLIM_INFINITY;
+  TUTTI_TRY_ASSIGN(std::vector<VerbsPort> ports,
                    verbs_ports({.hca = config.ib_hca, .gid_index = config.ib_gid_index}));
-  const auto chosen = std::ranges::find_if(ports, &VerbsPort::usable);
-  if (chosen == ports.end())
-    return make_error(Code::kSystemError,
-                      config.ib_hca.empty()
-                          ? "no active RDMA port"
-                          : "no active RDMA port among TUTTI_IB_HCA=" + config.ib_hca);
-  return "verbs at " + text_of(*chosen);
+  const bool unlimited = limit.rlim_cur == RLIM_INFINITY;
+  return rdma_text({std::move(ports), unlimited ? kNoLimit : limit.rlim_cur}, config);
 }
 
 std::string far_text(const Config& config) {
@@ -59,11 +56,24 @@ std::string far_text(const Config& config) {
   }
   const Result<std::string> verbs = verbs_text(config);
   const std::string tcp = tcp_text(config);
-  if (verbs) return *verbs + ", where every rank has such a port; else " + tcp;
+  if (verbs) return *verbs + ", and every other rank has such a port and can too; else " + tcp;
   return fmt::format("{}; no RDMA: {}", tcp, verbs.error().message);
 }
 
 }  // namespace
+
+Result<std::string> rdma_text(const RdmaHere& here, const Config& config) {
+  const auto chosen = std::ranges::find_if(here.ports, &VerbsPort::usable);
+  if (chosen == here.ports.end())
+    return make_error(Code::kSystemError,
+                      config.ib_hca.empty()
+                          ? "no active RDMA port"
+                          : "no active RDMA port among TUTTI_IB_HCA=" + config.ib_hca);
+  return fmt::format(
+      "verbs at {}, if this rank can lock its memory ('ulimit -l': {})", text_of(*chosen),
+      here.lockable_bytes == kNoLimit ? std::string("unlimited")
+                                      : fmt::format("{} KiB", here.lockable_bytes / 1024));
+}
 
 std::vector<Fact> way_facts(const Config& config) {
   return {{"within a host",
