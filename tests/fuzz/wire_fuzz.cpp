@@ -32,6 +32,7 @@ void read_frames(std::span<const std::byte> stream, std::size_t opening_bytes = 
   require(inbox.has_value(), "an inbox");
   tcp::Home home{.rank = 0, .layout = kLayout, .inbox = std::move(*inbox)};
   tcp::Peer peer(1, home);
+  require(peer.make_mirror().has_value(), "a mirror, which credits are for");
   std::array<int, 2> ends{-1, -1};
   require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
           "a socket pair");
@@ -169,6 +170,7 @@ std::vector<Bytes> seeds() {
   frames.resize(frames.size() + 80, std::byte{7});
   append(frames, tcp::Frame{.kind = tcp::FrameKind::kCells, .bytes = 24, .offset = 512});
   frames.resize(frames.size() + 24, std::byte{9});
+  append(frames, tcp::Frame{.kind = tcp::FrameKind::kCredit, .index = 1, .number = 2});
   append(frames, tcp::Frame{.kind = tcp::FrameKind::kDone, .number = 3});
   append(frames, tcp::Frame{.kind = tcp::FrameKind::kBye});
   control::RankRow row;
