@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/text.hpp"
 #include "transports/connection.hpp"
 
 namespace tutti {
@@ -83,7 +84,7 @@ std::optional<Difference> first_difference(const Settings& a, const Settings& b)
     return forced(bytes == 0 ? 0 : bytes - kSlotHeaderBytes);
   };
   const auto text = [](const Settings& s) {
-    return s.forced_name().empty() ? "auto" : s.forced_name();
+    return s.forced_name().empty() ? std::string("auto") : printable(s.forced_name());
   };
   if (a.layout != b.layout) return Difference{"the version of Tutti", "", ""};
   for (const std::optional<Difference>& found :

@@ -18,6 +18,16 @@ Forced named(std::string_view name) { return *parse_forced(name); }
 
 Settings settings_of(std::int32_t cores) { return *make_settings({}, cores); }
 
+TEST(Settings, WhatAPeerSaysIsComparedInOneLine) {
+  Settings mine, theirs;
+  std::string_view("ri\nng").copy(theirs.algorithm.data(), theirs.algorithm.size());
+  const auto difference = first_difference(mine, theirs);
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->a, "auto");
+  EXPECT_EQ(difference->b.find('\n'), std::string::npos);
+  EXPECT_EQ(difference->b.find("ri"), 0u);
+}
+
 TEST(Settings, ForeignBytesAreRefused) {
   Settings settings = settings_of(2);
   EXPECT_TRUE(check_settings(settings));
