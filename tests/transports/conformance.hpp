@@ -380,6 +380,29 @@ TEST_P(Conformance, DoneIsSeenByThePeers) {
   });
 }
 
+// Also where a message takes `done` along.
+TEST_P(Conformance, CreditsOfTheLastCallLeaveWithoutAnother) {
+  run({.ranks = 2}, [](Member& me) {
+    const Rank peer = 1 - me.rank;
+    me.connect(peer);
+    me.meet();
+    if (me.rank == 0) {
+      End out = sender(me, at_index(slotted(0, 1, 2, 4096), 1), 1);
+      out.send_one();
+      out.send_one();
+      EXPECT_TRUE(me.poll("a credit", [&] { return can_send(out.connection); }));
+    } else {
+      End in = receiver(me, at_index(slotted(0, 1, 2, 4096), 1), 1);
+      End out = sender(me, slotted(1, 0, 2, 4096), 2);
+      ASSERT_TRUE(me.poll("a message", [&] { return can_recv(in.connection); }));
+      in.recv_one();
+      me.transport->publish_done(1);
+      out.send_one();
+    }
+    me.meet();  // progress() as long as unflushed() asks for it, then no more
+  });
+}
+
 // Within one patience, which holds fewer sleeps that nobody ends.
 TEST_P(Conformance, WhoSleepsForAMessageIsWoken) {
   run({.ranks = 2}, [](Member& me) {

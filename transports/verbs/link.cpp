@@ -143,6 +143,7 @@ Status Link::join(const Card& mine, const Card& theirs) {
 
 void Link::add(const Write& write, bool signalled) {
   const std::uint64_t all = write.bytes();
+  if (write.immediate) ++immediates_;
   std::uint64_t offset = 0;
   do {
     const std::uint64_t bytes = std::min(message_bytes_, all - offset);

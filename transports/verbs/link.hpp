@@ -50,6 +50,8 @@ class Link {
   void add(const Write& write, bool signalled = false);
   // Requests are numbered; the last that was added, and up to which they have completed.
   [[nodiscard]] std::uint64_t last_request() const { return chain_.last(); }
+  // How many of them have an immediate.
+  [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
   [[nodiscard]] std::uint64_t completed() const { return completed_; }
   // Posts what was added.
   void flush();
@@ -101,6 +103,7 @@ class Link {
   Handle<ibv_qp> queue_pair_;  // after the queue that it names: goes first
   Chain chain_;
   std::uint64_t completed_ = 0;
+  std::uint64_t immediates_ = 0;
   std::uint64_t silent_at_ = 0;       // completed_ when silence began
   std::int64_t silent_since_ns_ = 0;  // 0: not silent
   std::uint32_t taken_receives_ = 0;
@@ -120,14 +123,15 @@ bool Link::poll(Take&& take) {
     if (number < 0) fail("its completion queue cannot be read");
     for (int i = 0; i < number; ++i) {
       const ibv_wc& it = completions[i];
-      if (it.status != IBV_WC_SUCCESS || it.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
+      const Told told = told_by(it);
+      if (told == Told::kRequest) {
         complete(it);
         continue;
       }
       came = true;
       silent_since_ns_ = 0;
       ++taken_receives_;
-      if (!take(ntohl(it.imm_data), it.byte_len))
+      if (told == Told::kStranger || !take(ntohl(it.imm_data), it.byte_len))
         fail("it sent what no rank of this version sends; start all ranks with one version");
     }
   }

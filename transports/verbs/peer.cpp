@@ -158,7 +158,8 @@ bool Peer::pump_returns() {
   if (!link_->has_room(sizeof(Returns))) return false;
   Returns& returning = landing().returning;
   // Relaxed: the adapter is told by ibv_post_send, which orders.
-  returning.done.store(done_said_ = home_.done, std::memory_order_relaxed);
+  done_said_ = home_.done;
+  returning.done.store(encode_done(done_said_, link_->immediates()), std::memory_order_relaxed);
   for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i)
     returning.consumed[i].store(credited_[i] = recv_.of[i].next, std::memory_order_relaxed);
   const Card& card = link_->peer();
@@ -166,6 +167,7 @@ bool Peer::pump_returns() {
                         home_.landings_key},
               .to = card.landing_address + offsetof(Landing, returns),
               .remote_key = card.landing_key});
+  credits_due_ = false;
   return true;
 }
 
@@ -225,7 +227,7 @@ bool Peer::flushed() const {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     if (pumped_[index] < send_.of[index].next) return false;
   }
-  return !done_due();
+  return !done_due() && !(credits_due_ && words_due());
 }
 
 }  // namespace tutti::verbs

@@ -57,6 +57,8 @@ class Peer {
   // was committed these words wait for the next time: mostly they go with the first message of the
   // next call.
   void pump();
+  // A call has ended.
+  void end_call() { credits_due_ = link_ != nullptr && ready_ && words_due(); }
   // What was lent and not yet posted is copied. The adapter may still read what was posted, pinned
   // as it is.
   void take_back();
@@ -70,7 +72,8 @@ class Peer {
   [[nodiscard]] bool awaits_credit() const;
   // The last that is sent.
   void say_goodbye();
-  // Has the adapter all that this rank has committed, and its last `done`?
+  // Has the adapter all that this rank has committed, its last `done`, and the credits that were
+  // due when the last call ended?
   [[nodiscard]] bool flushed() const;
   // And the peer's adapter? Who has left needs nothing more, and its adapter may answer no more.
   [[nodiscard]] bool acknowledged() {
@@ -114,7 +117,8 @@ class Peer {
   std::vector<Lent> lent_;
   std::uint64_t done_said_ = 0;
   std::uint64_t done_ = 0;
-  bool words_wait_ = false;  // since the pump before
+  bool words_wait_ = false;   // since the pump before
+  bool credits_due_ = false;  // of a call that has ended
   Arrivals arrivals_;
 };
 

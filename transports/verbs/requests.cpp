@@ -54,19 +54,31 @@ struct Words {
   ibv_wc_status status;
   std::string_view name, text;
 };
+// All but RETRY_EXC_ERR, which cause_of says in full.
 constexpr Words kWords[] = {
     {IBV_WC_LOC_LEN_ERR, "LOC_LEN_ERR", "a message was longer than its memory here"},
-    {IBV_WC_LOC_QP_OP_ERR, "LOC_QP_OP_ERR", "the adapter could not carry out a request"},
+    {IBV_WC_LOC_QP_OP_ERR, "LOC_QP_OP_ERR", "this rank's adapter could not carry out a request"},
+    {IBV_WC_LOC_EEC_OP_ERR, "LOC_EEC_OP_ERR",
+     "this rank's adapter found its end-to-end context inconsistent"},
     {IBV_WC_LOC_PROT_ERR, "LOC_PROT_ERR", "the adapter may not read the memory to be sent"},
     {IBV_WC_WR_FLUSH_ERR, "WR_FLUSH_ERR", "the connection had failed before"},
+    {IBV_WC_MW_BIND_ERR, "MW_BIND_ERR", "a memory window could not be bound"},
+    {IBV_WC_BAD_RESP_ERR, "BAD_RESP_ERR", "its adapter gave an answer that cannot be"},
+    {IBV_WC_LOC_ACCESS_ERR, "LOC_ACCESS_ERR", "its write does not fit in this rank's memory"},
     {IBV_WC_REM_INV_REQ_ERR, "REM_INV_REQ_ERR", "its adapter found a request invalid"},
     {IBV_WC_REM_ACCESS_ERR, "REM_ACCESS_ERR",
      "its adapter denied access to its memory: has it closed its connections?"},
     {IBV_WC_REM_OP_ERR, "REM_OP_ERR", "its adapter could not carry out a request"},
     {IBV_WC_RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR", "it had no room for a message, time and again"},
+    {IBV_WC_LOC_RDD_VIOL_ERR, "LOC_RDD_VIOL_ERR", "the reliable datagram domains do not match"},
+    {IBV_WC_REM_INV_RD_REQ_ERR, "REM_INV_RD_REQ_ERR",
+     "its adapter found a reliable datagram request invalid"},
     {IBV_WC_REM_ABORT_ERR, "REM_ABORT_ERR", "its adapter aborted a request"},
+    {IBV_WC_INV_EECN_ERR, "INV_EECN_ERR", "an end-to-end context has a number that cannot be"},
+    {IBV_WC_INV_EEC_STATE_ERR, "INV_EEC_STATE_ERR", "an end-to-end context is in the wrong state"},
     {IBV_WC_FATAL_ERR, "FATAL_ERR", "this rank's adapter has failed"},
     {IBV_WC_RESP_TIMEOUT_ERR, "RESP_TIMEOUT_ERR", "its adapter did not answer in time"},
+    {IBV_WC_GENERAL_ERR, "GENERAL_ERR", "this rank's adapter failed without saying how"},
 };
 
 }  // namespace

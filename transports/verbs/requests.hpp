@@ -74,6 +74,18 @@ class Chain {
   std::uint64_t last_ = 0, last_signalled_ = 0;
 };
 
+// What a completion tells of.
+enum class Told {
+  kRequest,   // one of this rank's own, or a failure
+  kMessage,   // of the peer, by an immediate
+  kStranger,  // came from there, and is no such message
+};
+[[nodiscard]] constexpr Told told_by(const ibv_wc& completion) {
+  if (completion.status != IBV_WC_SUCCESS || (completion.opcode & IBV_WC_RECV) == 0)
+    return Told::kRequest;  // whatever else a failed one has is undefined
+  return completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM ? Told::kMessage : Told::kStranger;
+}
+
 struct RetryPolicy {
   std::uint32_t timeout = 0;  // 4.096 us * 2^timeout
   std::uint32_t retries = 0;

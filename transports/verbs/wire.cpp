@@ -35,6 +35,7 @@ bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing&
                     PairArea& pair) {
   const Immediate it = decode(immediate);
   if (has_left_) return false;
+  ++taken_;
   if (it.kind == Kind::kBye) {
     has_left_ = true;
     return true;
@@ -46,7 +47,7 @@ bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing&
   if (static_cast<std::uint8_t>(number) != it.number) return false;
   messages_[it.index] = number;
   consumed_[it.index] = later_count(consumed_[it.index], it.consumed, kConsumedBits);
-  done_ = later_count(done_, it.done, kDoneBits);
+  done_ = next_count(done_, it.done, kDoneBits);  // no earlier one: done() sees to that
   if (it.kind == Kind::kSlot) {
     // Release pairs with the acquire in reload_produced.
     pair.words[it.index].produced.store(number, std::memory_order_release);
@@ -62,6 +63,15 @@ bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing&
   // The first cell's epoch, its first word, comes last: release pairs with the acquire in can_recv.
   reinterpret_cast<Cell*>(to)->epoch.store(epoch, std::memory_order_release);
   return true;
+}
+
+std::uint64_t Arrivals::done(std::uint64_t returned) {
+  // As a number with sign, in its high bits: far fewer than half of what the count can tell are on
+  // their way.
+  const auto missing =
+      static_cast<std::int64_t>(encode_done(0, (returned >> kOperationBits) - taken_));
+  if (missing <= 0) done_ = std::max(done_, encode_done(returned, 0));
+  return done_;
 }
 
 }  // namespace tutti::verbs

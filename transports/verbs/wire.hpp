@@ -19,7 +19,7 @@ inline constexpr std::uint32_t kMostNumber24 = (1u << 24) - 1;  // queue pairs a
 // What the peer writes besides the arena. All words are absolute and stand for themselves: none of
 // them says anything of bytes elsewhere.
 struct Returns {
-  Word done;                              // the last operation of which it has consumed everything
+  Word done;                              // encode_done()
   Word consumed[kMaxConnectionsPerPair];  // of this rank's messages, by index
 };
 static_assert(sizeof(Returns) == 72);
@@ -87,14 +87,27 @@ struct Immediate {
           .consumed = static_cast<std::uint8_t>(bits >> 8),
           .number = static_cast<std::uint8_t>(bits)};
 }
-// The count that `low` are the `bits` low bits of, if it is `last` or less than half their range
-// later; else `last`: kept twice, by immediates and by Returns, it may come late.
+// The first count from `last` on that `low` are the `bits` low bits of.
+[[nodiscard]] constexpr std::uint64_t next_count(std::uint64_t last, std::uint8_t low,
+                                                 unsigned bits) {
+  return last + ((low - last) & ((std::uint64_t{1} << bits) - 1));
+}
+// The same where it is less than half their range later; else `last`. Of credits, which come by
+// immediates and by Returns: who has read the Returns first finds an immediate that was sent before
+// them late, by what fits in the slots at most.
 [[nodiscard]] constexpr std::uint64_t later_count(std::uint64_t last, std::uint8_t low,
                                                   unsigned bits) {
-  const std::uint64_t range = std::uint64_t{1} << bits, ahead = (low - last) & (range - 1);
-  return ahead < range / 2 ? last + ahead : last;
+  const std::uint64_t next = next_count(last, low, bits);
+  return next - last < std::uint64_t{1} << (bits - 1) ? next : last;
 }
 static_assert(kMaxSlots < 1u << (kConsumedBits - 1));
+// The last operation of which a rank has consumed everything, as its Returns have it: with the
+// count of immediates that it had sent before. Empty calls let `done` grow without bound between
+// two messages, so only who has taken these may compare it with the bits of the next ones.
+inline constexpr unsigned kOperationBits = 40;  // those of make_epoch
+[[nodiscard]] constexpr std::uint64_t encode_done(std::uint64_t done, std::uint64_t immediates) {
+  return immediates << kOperationBits | (done & ((std::uint64_t{1} << kOperationBits) - 1));
+}
 // Beyond so many operations since it last told, a rank tells `done` by Returns.
 inline constexpr std::uint64_t kMostUntold = 1u << (kDoneBits - 2);
 
@@ -111,15 +124,14 @@ class Arrivals {
   [[nodiscard]] std::uint64_t consumed(std::size_t index, std::uint64_t returned) {
     return consumed_[index] = std::max(consumed_[index], returned);
   }
-  // The last operation of which the peer has said to have consumed everything; `returned`: the
-  // same.
-  [[nodiscard]] std::uint64_t done(std::uint64_t returned) {
-    return done_ = std::max(done_, returned);
-  }
+  // The last operation of which the peer has said to have consumed everything, never more;
+  // `returned`: the same. It counts once the immediates that were sent before it have been taken.
+  [[nodiscard]] std::uint64_t done(std::uint64_t returned);
 
  private:
   std::array<std::uint64_t, kMaxConnectionsPerPair> messages_{}, consumed_{};  // by index
   std::uint64_t done_ = 0;
+  std::uint64_t taken_ = 0;  // immediates
   bool greeted_ = false, has_left_ = false;
 };
 

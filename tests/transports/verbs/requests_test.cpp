@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <set>
+#include <string>
 
 namespace tutti::verbs {
 namespace {
@@ -92,8 +94,26 @@ TEST(VerbsRequests, CompletionsThatFailedSayWhy) {
       cause_of(IBV_WC_REM_ACCESS_ERR, 0x88, policy),
       AllOf(HasSubstr("denied access"), HasSubstr("IBV_WC_REM_ACCESS_ERR"), HasSubstr("0x88")));
   EXPECT_THAT(cause_of(IBV_WC_WR_FLUSH_ERR, 0, policy), HasSubstr("had failed before"));
-  for (int status = 1; status <= IBV_WC_GENERAL_ERR; ++status)
-    EXPECT_FALSE(cause_of(static_cast<ibv_wc_status>(status), 0, policy).empty());
+  std::set<std::string> causes;
+  for (int status = 1; status <= IBV_WC_GENERAL_ERR; ++status) {
+    const std::string cause = cause_of(static_cast<ibv_wc_status>(status), 0, policy);
+    EXPECT_THAT(cause, HasSubstr("IBV_WC_")) << status;
+    EXPECT_TRUE(causes.insert(cause).second) << cause;
+  }
+  EXPECT_THAT(cause_of(static_cast<ibv_wc_status>(31), 7, policy), HasSubstr("status 31"));
+}
+
+TEST(VerbsRequests, WhatComesIsAMessageOrAStrangers) {
+  const auto told = [](ibv_wc_status status, ibv_wc_opcode opcode) {
+    ibv_wc completion{};
+    completion.status = status;
+    completion.opcode = opcode;
+    return told_by(completion);
+  };
+  EXPECT_EQ(told(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE), Told::kRequest);
+  EXPECT_EQ(told(IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM), Told::kMessage);
+  EXPECT_EQ(told(IBV_WC_SUCCESS, IBV_WC_RECV), Told::kStranger);  // a SEND
+  EXPECT_EQ(told(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV_RDMA_WITH_IMM), Told::kRequest);
 }
 
 }  // namespace
