@@ -111,7 +111,9 @@ class Transport {
   // Tells the peers that this rank leaves in order: the last thing before close(). User thread,
   // never blocks.
   virtual void say_goodbye() {}
-  // Releases everything; peers keep their mappings until they close. Idempotent, never blocks.
+  // Releases everything; peers keep their mappings until they close. Idempotent. After
+  // say_goodbye() it may sleep until the peers have that, for a bounded time that the transport
+  // names; else it never blocks. In a forked child it releases nothing that is the parent's.
   virtual void close() = 0;
 };
 

@@ -60,7 +60,8 @@ void run_between(const Networks& networks, int op_timeout_ms,
 struct Bad {
   const char* name;
   const char* netem;
-  const char* seen;  // in netem's own count, once it has acted
+  const char* seen;  // in what tc says of it, parameters and counts, once it has acted
+  int delay_ms = 0;  // at least, of every packet
 };
 
 class Netem : public ::testing::TestWithParam<Bad> {};
@@ -76,18 +77,21 @@ TEST_P(Netem, AllReducesAreRight) {
         ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
             << algorithm << " count " << count;
     }
+    expect_calls_to_wait(comm, self.rank, self.ranks, GetParam().delay_ms);
   });
   for (int host = 0; host < kHosts; ++host)
-    EXPECT_TRUE(networks.run_at(
-        host, std::string("tc -s qdisc show dev eth0 | grep -q '") + GetParam().seen + "'"))
+    EXPECT_TRUE(
+        networks.run_at(host, std::string("tc -s qdisc show dev eth0 | tr '\\n' ' ' | grep -qE '") +
+                                  GetParam().seen + "'"))
         << "netem did nothing at host " << host;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Networks, Netem,
-    ::testing::Values(Bad{"Loss", "loss 5%", "dropped [1-9]"},
-                      Bad{"Delay", "delay 5ms", "Sent [1-9]"},
-                      Bad{"Disorder", "delay 2ms reorder 25% 50% duplicate 10%", "Sent [1-9]"}),
+    ::testing::Values(Bad{"Loss", "loss 5%", "loss 5%.*dropped [1-9]"},
+                      Bad{"Delay", "delay 5ms", "delay 5ms.*Sent [1-9]", 5},
+                      Bad{"Disorder", "delay 2ms reorder 25% 50% duplicate 10%",
+                          "delay 2ms.*duplicate 10%.*reorder 25% 50%.*Sent [1-9]"}),
     [](const auto& chosen) { return std::string(chosen.param.name); });
 
 TEST(NetemFaults, ACableThatIsPulledWithBytesUnderWayEndsAtTheTimeoutAndNamesTheOtherHost) {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -84,6 +87,26 @@ inline void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& se
       ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
           << algorithm->name << " count " << count;
   }
+}
+
+// A child that lives on, without the pipes by which the test knows its parent's end.
+inline pid_t fork_survivor() {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(120);  // should the test not come to end it
+  struct stat what {};
+  for (int fd = 0; fd < 1024; ++fd)
+    if (::fstat(fd, &what) == 0 && S_ISFIFO(what.st_mode)) ::close(fd);
+  for (;;) ::pause();
+}
+
+// A forked child ends its copy of the communicator, which is not its parent's end.
+inline void destroy_in_a_child(tuttiComm_t comm) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(tuttiCommDestroy(comm) == tuttiSuccess ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace tutti::test

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.hpp"
+
 namespace tutti::test {
 
 struct JobOptions {
@@ -64,6 +66,15 @@ inline std::string sum_until_told(tuttiComm_t comm, int rank, int ranks) {
   std::string told;
   while (told.empty()) told = check_sum(comm, rank, ranks, 100'000, false);
   return told;
+}
+
+// Where every packet between hosts is at least so late: of two ranks of two hosts neither ends its
+// n-th call sooner than that after the other has begun it, so calls in a row wait for it each.
+inline void expect_calls_to_wait(tuttiComm_t comm, int rank, int ranks, int delay_ms) {
+  constexpr int kCalls = 20;
+  const std::int64_t begin_ns = now_ns();
+  for (int call = 0; call < kCalls; ++call) ASSERT_EQ(check_sum(comm, rank, ranks, 1, false), "");
+  EXPECT_GE(now_ns() - begin_ns, (kCalls - 1) * delay_ms * 1'000'000LL);
 }
 
 inline void abort(tuttiComm_t& comm) {

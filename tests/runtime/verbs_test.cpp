@@ -105,6 +105,16 @@ TEST_F(VerbsJob, AKilledRankOfAnotherHostIsNamed) {
             {3});
 }
 
+// Its descriptors are the parent's own: what it destroyed would be gone for both.
+TEST_F(VerbsJob, AChildThatDestroysTheInheritedCommunicatorDoesNoHarm) {
+  run_verbs({.ranks = 2, .ranks_per_host = 1},
+            [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+              if (self.rank == 0) destroy_in_a_child(comm);
+              EXPECT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+            });
+}
+
 TEST_F(VerbsJob, WhoDoesNotComeIsNamedAtTheTimeout) {
   const Meeting ended;
   run_verbs({.op_timeout_ms = 8000}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
@@ -138,11 +148,13 @@ TEST_F(VerbsJob, APortThatIsOfNoUseForWantOfOneElsewhereIsToldOnce) {
 }
 
 TEST_F(VerbsJob, WhoLeavesInOrderIsNotTakenForDead) {
-  run_verbs({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+  const Meeting told_all;
+  run_verbs({}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
     ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
     if (self.rank == 3) return;
     const std::string told = check_sum(comm, self.rank, self.ranks, 100'000, false);
     EXPECT_THAT(told, AllOf(HasSubstr("rank 3 (pid "), HasSubstr("left")));
+    EXPECT_TRUE(told_all.wait_for(self.ranks - 1));
     abort(comm);
   });
 }
@@ -191,10 +203,10 @@ class SpoiledNetwork : public VerbsJob {
     for (const std::string& interface : interfaces_)
       ASSERT_TRUE(run("tc qdisc add dev " + interface + " root netem " + netem));
   }
-  // Does netem's own count show what it has done?
+  // Does what tc says of it match, its parameters as its counts?
   [[nodiscard]] bool spoiled(const std::string& seen) const {
     return std::ranges::all_of(interfaces_, [&](const std::string& interface) {
-      return run("tc -s qdisc show dev " + interface + " | grep -q '" + seen + "'");
+      return run("tc -s qdisc show dev " + interface + " | tr '\\n' ' ' | grep -qE '" + seen + "'");
     });
   }
   [[nodiscard]] static bool run(const std::string& line) { return std::system(line.c_str()) == 0; }
@@ -205,7 +217,8 @@ class SpoiledNetwork : public VerbsJob {
 struct Bad {
   const char* name;
   const char* netem;
-  const char* seen;
+  const char* seen;  // in what tc says, once it has acted
+  int delay_ms = 0;  // at least, of every packet
 };
 
 class VerbsNetem : public SpoiledNetwork, public ::testing::WithParamInterface<Bad> {};
@@ -213,19 +226,21 @@ class VerbsNetem : public SpoiledNetwork, public ::testing::WithParamInterface<B
 TEST_P(VerbsNetem, AllReducesAreRight) {
   spoil(GetParam().netem);
   run_verbs({}, [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+    ASSERT_STREQ(info_of(comm).transport, "shm+verbs");
     for (const char* algorithm : {"auto", "ring", "tree", "two_shot"}) {
       ASSERT_EQ(tuttiCommSetAlgorithm(comm, algorithm), tuttiSuccess) << tuttiGetLastError(comm);
       for (const std::size_t count : {1u, 1000u, 100'001u})
         ASSERT_EQ(check_sum(comm, self.rank, self.ranks, count, count % 2 == 0), "")
             << algorithm << " count " << count;
     }
+    expect_calls_to_wait(comm, self.rank, self.ranks, GetParam().delay_ms);
   });
   EXPECT_TRUE(spoiled(GetParam().seen)) << "netem did nothing";
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, VerbsNetem,
-                         ::testing::Values(Bad{"Loss", "loss 5%", "dropped [1-9]"},
-                                           Bad{"Delay", "delay 5ms", "Sent [1-9]"}),
+                         ::testing::Values(Bad{"Loss", "loss 5%", "loss 5%.*dropped [1-9]"},
+                                           Bad{"Delay", "delay 5ms", "delay 5ms.*Sent [1-9]", 5}),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 TEST_F(SpoiledNetwork, ALinkThatGoesDownUnderCallsEndsThemWithThePeerNamed) {

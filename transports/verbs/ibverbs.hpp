@@ -6,8 +6,10 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <memory>
 
+#include "base/process_fd.hpp"
 #include "base/result.hpp"
 
 namespace tutti::verbs {
@@ -43,7 +45,22 @@ struct Ibverbs {
 // Loaded once, never unloaded. Error: kNotSupported, what is missing.
 [[nodiscard]] const Result<Ibverbs>& ibverbs();
 
+// Destroys by the library what this process made. What a forked child inherits is its parent's, by
+// a descriptor that both share: it is left alone.
 template <typename T>
-using Handle = std::unique_ptr<T, int (*)(T*)>;
+class Destroy {
+ public:
+  Destroy(int (*call)(T*)) : call_(call) {}  // as the library's functions are handed over
+  void operator()(T* it) const {
+    if (generation_ == fork_generation()) call_(it);
+  }
+
+ private:
+  int (*call_)(T*);
+  std::uint64_t generation_ = fork_generation();
+};
+
+template <typename T>
+using Handle = std::unique_ptr<T, Destroy<T>>;
 
 }  // namespace tutti::verbs

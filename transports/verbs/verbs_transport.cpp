@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process_fd.hpp"
 #include "transports/spec_check.hpp"
 #include "transports/verbs/links.hpp"
 #include "transports/verbs/peer.hpp"
@@ -37,6 +38,7 @@ constexpr std::uint32_t kTurnsPerLook = 4096;   // at the device's events, which
 constexpr std::int64_t kProbeNs = 100'000'000;  // between two questions whether a peer is there
 constexpr std::int64_t kMostAwaitNs = 900'000'000;
 // For goodbyes to arrive; by default 1.1 s.
+constexpr std::int64_t kMostNapNs = 50'000'000;  // of what nobody tells there is a look then
 constexpr std::int64_t kLeastLingerNs = 200'000'000, kMostLingerNs = 2'000'000'000;
 
 // One Landing per rank, zeroed, on pages of its own.
@@ -90,7 +92,10 @@ class VerbsTransport final : public Transport {
   [[nodiscard]] Status connect(Rank rank, Deadline deadline) override;
   [[nodiscard]] Result<Connection> open_send(const ConnectionSpec& spec) override;
   [[nodiscard]] Result<Connection> open_recv(const ConnectionSpec& spec) override;
-  void publish_done(std::uint64_t operation) override { home_.done = operation; }
+  void publish_done(std::uint64_t operation) override {
+    home_.done = operation;
+    for (Peer* const peer : active_) peer->end_call();
+  }
   [[nodiscard]] std::uint64_t done_of(Rank rank) const override {
     if (rank == home_.rank) return home_.done;
     const Peer* const peer = known(rank);
@@ -173,6 +178,7 @@ class VerbsTransport final : public Transport {
   std::uint32_t turns_ = 0;
   mutable std::int64_t next_probe_ns_ = 0;
   bool lingers_ = false;
+  const std::uint64_t generation_ = fork_generation();
   std::atomic<std::uint64_t> mapped_bytes_{0};
 };
 
@@ -327,14 +333,22 @@ bool VerbsTransport::await(Rank rank, std::int64_t ns) {
   return true;
 }
 
-// A goodbye that is lost is said again at the next of the adapter's turns.
+// A goodbye that is lost is said again at the next of the adapter's turns. Its acknowledgement ends
+// the sleep.
 void VerbsTransport::linger() {
   const std::int64_t turns_ns = 4 * (std::int64_t{4096} << std::min(policy_.timeout, 20U));
   const Deadline deadline = Deadline::in_ns(std::clamp(turns_ns, kLeastLingerNs, kMostLingerNs));
-  while (owed().bytes > 0 && !deadline.passed()) static_cast<void>(progress());
+  while (owed().bytes > 0 && !deadline.passed()) {
+    for (Peer* const peer : active_) peer->arm();
+    static_cast<void>(progress());
+    if (owed().bytes > 0) port_->sleep(std::clamp<std::int64_t>(deadline.left_ns(), 0, kMostNapNs));
+  }
 }
 
 void VerbsTransport::close() {
+  // A forked child's copy: the queues and registrations are its parent's, and the service thread,
+  // which is not there, may hold the mutex of the links.
+  if (generation_ != fork_generation()) return;
   if (links_) {
     if (lingers_) linger();
     active_.clear();
