@@ -13,8 +13,9 @@ void Links::open(const Port& port, const RetryPolicy& policy, const Card& memory
 }
 
 void Links::close() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   port_ = nullptr;
+  tried_.wait(lock, [&] { return joining_.empty(); });
   links_.clear();
   joined_.store(0, std::memory_order_release);
 }
@@ -39,23 +40,31 @@ Result<Card> Links::card_locked(Rank peer) {
 }
 
 Status Links::join(Rank peer, std::span<const std::byte> card) {
-  const std::lock_guard lock(mutex_);
-  return join_locked(peer, card);
+  std::unique_lock lock(mutex_);
+  return join_locked(lock, peer, card);
 }
 
-Status Links::join_locked(Rank peer, std::span<const std::byte> card) {
+Status Links::join_locked(std::unique_lock<std::mutex>& lock, Rank peer,
+                          std::span<const std::byte> card) {
+  tried_.wait(lock, [&] { return !joining_.contains(peer); });
   TUTTI_TRY_ASSIGN(const Card mine, card_locked(peer));
   Link& link = *links_[peer];
   if (link.joined()) return {};
   TUTTI_TRY_ASSIGN(const Card theirs, read_card(card, mine));
-  TUTTI_TRY(link.join(mine, theirs));
+  joining_.insert(peer);
+  lock.unlock();
+  const Status joined = link.join(mine, theirs);
+  lock.lock();
+  joining_.erase(peer);
+  tried_.notify_all();
+  TUTTI_TRY(joined);
   joined_.fetch_add(1, std::memory_order_release);
   return {};
 }
 
 Result<HandlerReply> Links::answer(const Request& request) {
-  const std::lock_guard lock(mutex_);
-  TUTTI_TRY(join_locked(request.from, request.payload));
+  std::unique_lock lock(mutex_);
+  TUTTI_TRY(join_locked(lock, request.from, request.payload));
   TUTTI_TRY_ASSIGN(const Card mine, card_locked(request.from));
   links_[request.from]->set_peer_sends();
   HandlerReply reply;
@@ -67,7 +76,7 @@ Result<HandlerReply> Links::answer(const Request& request) {
 void Links::visit(const std::function<void(Rank, Link&)>& look) {
   const std::lock_guard lock(mutex_);
   for (const auto& [rank, link] : links_)
-    if (link->joined()) look(rank, *link);
+    if (!joining_.contains(rank) && link->joined()) look(rank, *link);
 }
 
 }  // namespace tutti::verbs

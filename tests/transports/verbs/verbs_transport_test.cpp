@@ -1,6 +1,11 @@
 // RDMA against the conformance suite. Needs a device; ranks take the active ports in turn.
 #include "transports/verbs/verbs_transport.hpp"
 
+#include <time.h>
+
+#include <cstdlib>
+#include <string>
+
 #include "tests/transports/verbs/ports.hpp"
 #include "transports/conformance.hpp"
 
@@ -21,6 +26,35 @@ std::string missing() {
   const auto ports = verbs_ports({});
   if (!ports) return ports.error().message;
   return usable_ports().empty() ? "no active RDMA port" : "";
+}
+
+std::int64_t cpu_ns() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return used.tv_sec * 1'000'000'000 + used.tv_nsec;
+}
+
+// Goodbyes that nobody acknowledges cost time, not a core: who were busy would use all that it got.
+TEST(VerbsTransport, WhoLeavesSleepsUntilItsGoodbyeHasArrived) {
+  const char* const spoilable = std::getenv("SPOILABLE");  // the interfaces under the devices
+  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (spoilable == nullptr) GTEST_SKIP() << "SPOILABLE names no network interface";
+  const std::string each = std::string("for d in ") + spoilable + "; do ";
+  run_job(
+      {.ranks = 2, .spawn = Spawn::kProcesses}, {"verbs", &make_verbs, &missing}, [&](Member& me) {
+        me.connect(1 - me.rank);
+        me.meet();
+        if (me.rank == 0) {
+          ASSERT_EQ(std::system((each + "tc qdisc add dev $d root netem loss 100%; done").c_str()),
+                    0);
+          me.transport->say_goodbye();
+          const std::int64_t begin_ns = now_ns(), begin_cpu_ns = cpu_ns();
+          me.transport->close();
+          EXPECT_LT(cpu_ns() - begin_cpu_ns, (now_ns() - begin_ns) / 4);
+          EXPECT_EQ(std::system((each + "tc qdisc del dev $d root; done").c_str()), 0);
+        }
+        me.meet();
+      });
 }
 
 INSTANTIATE_TEST_SUITE_P(Verbs, Conformance,
