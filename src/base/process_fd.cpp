@@ -73,4 +73,15 @@ void ProcessFd::reset() {
   ::close(fd);
 }
 
+ForeignFd::ForeignFd(int fd) : fd_(fd) {
+  const std::lock_guard lock(ProcessFd::table_mutex());
+  generation_ = ProcessFd::enter(fd);
+}
+
+ForeignFd::~ForeignFd() {
+  if (fd_ < 0 || generation_ != fork_generation()) return;
+  const std::lock_guard lock(ProcessFd::table_mutex());
+  table().open[static_cast<std::size_t>(fd_)] = false;
+}
+
 }  // namespace tutti

@@ -55,11 +55,27 @@ class ProcessFd {
   void reset();
 
  private:
+  friend class ForeignFd;
   [[nodiscard]] static std::mutex& table_mutex();
   [[nodiscard]] static std::uint64_t enter(int fd);  // with table_mutex held
 
   int fd_ = -1;
   std::uint64_t generation_ = 0;
+};
+
+// For a descriptor that a library has opened and will close: a forked child's copy is closed as
+// those above. Gone before the library closes it.
+class ForeignFd {
+ public:
+  explicit ForeignFd(int fd);
+  ForeignFd(ForeignFd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), generation_(other.generation_) {}
+  ForeignFd& operator=(ForeignFd&&) = delete;
+  ~ForeignFd();
+
+ private:
+  int fd_;
+  std::uint64_t generation_;
 };
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class VerbsJob : public ::testing::Test {
  protected:
@@ -103,6 +105,31 @@ TEST_F(VerbsJob, AKilledRankOfAnotherHostIsNamed) {
               abort(comm);
             },
             {3});
+}
+
+// Whoever keeps the device open, or what is mapped of it, would keep a dead rank's adapter
+// answering.
+TEST_F(VerbsJob, AKilledRankIsNamedThoughAChildOfItLivesOn) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const SharedWord survivor;
+  const Meeting summed;
+  run_verbs({.ranks = 2, .ranks_per_host = 1},  // nobody of its host tells of its death
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              ASSERT_STREQ(info_of(comm).transport, "shm+verbs");
+              ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+              if (self.rank == 1) *survivor = fork_survivor();
+              ASSERT_TRUE(summed.wait_for(self.ranks));
+              if (self.rank == 1) ::raise(SIGKILL);
+              const std::string told = sum_until_told(comm, self.rank, self.ranks);
+              EXPECT_THAT(told, HasSubstr("rank 1 (pid "));
+              EXPECT_THAT(told, Not(HasSubstr("operation timeout")));
+              abort(comm);
+            },
+            {1});
+  ASSERT_GT(*survivor, 0);
+  EXPECT_EQ(::waitpid(*survivor, nullptr, WNOHANG), 0) << "the child did not live on";
+  ::kill(*survivor, SIGKILL);
+  EXPECT_EQ(::waitpid(*survivor, nullptr, 0), *survivor);
 }
 
 // Its descriptors are the parent's own: what it destroyed would be gone for both.

@@ -32,6 +32,7 @@ Link::Link(const Port& port, const RetryPolicy& policy)
 Result<std::unique_ptr<Link>> Link::make(const Port& port, const RetryPolicy& policy) {
   std::unique_ptr<Link> link(new Link(port, policy));
   TUTTI_TRY(link->make_queues(port));
+  port.hide_from_children();
   if (::getrandom(&link->first_psn_, sizeof link->first_psn_, 0) != sizeof link->first_psn_)
     return errno_error("verbs: no random numbers", errno);
   link->first_psn_ &= kMostNumber24;

@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 
@@ -133,6 +137,8 @@ Result<std::unique_ptr<Port>> Port::open(const VerbsOptions& options) {
   if (!port->domain_) return errno_error("verbs: ibv_alloc_pd", errno);
   port->channel_.reset(calls->create_comp_channel(port->context()));
   if (!port->channel_) return errno_error("verbs: ibv_create_comp_channel", errno);
+  for (const int fd : {port->context()->cmd_fd, port->context()->async_fd, port->channel()->fd})
+    port->descriptors_.emplace_back(fd);
   for (const int fd : {port->context()->async_fd, port->channel()->fd}) {
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
@@ -159,6 +165,23 @@ Result<Memory> Port::register_memory(std::span<std::byte> bytes, int access) con
                                  "memory too small (ulimit -l unlimited)?",
                                  about_.device, bytes.size()),
                      errno);
+}
+
+// Those of another library that has opened the same device are hidden with them: a child could use
+// them as little.
+void Port::hide_from_children() const {
+  struct stat device {};
+  if (::fstat(context()->cmd_fd, &device) != 0) return;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    unsigned long inode = 0;
+    unsigned major = 0, minor = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx %*s %*x %x:%x %lu", &begin, &end, &major, &minor,
+                    &inode) == 5 &&
+        inode == device.st_ino && ::makedev(major, minor) == device.st_dev)
+      static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTFORK));
+  }
 }
 
 Port::Events Port::events() {

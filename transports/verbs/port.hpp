@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process_fd.hpp"
 #include "base/result.hpp"
 #include "transports/verbs/ibverbs.hpp"
 #include "transports/verbs/selection.hpp"
@@ -42,6 +43,10 @@ class Port {
   // Error: kSystemError.
   [[nodiscard]] Result<Memory> register_memory(std::span<std::byte> bytes, int access) const;
 
+  // Keeps from forked children what the library has mapped of the device by now: a mapping would
+  // keep the queues of a dead parent alive, whose peers then see no end of it.
+  void hide_from_children() const;
+
   // What has happened to the device since the last time. User thread.
   struct Events {
     std::vector<std::uint32_t> failed_queue_pairs;
@@ -65,6 +70,7 @@ class Port {
   Handle<ibv_context> context_;
   Handle<ibv_pd> domain_;
   Handle<ibv_comp_channel> channel_;
+  std::vector<ForeignFd> descriptors_;  // of those above
   VerbsPort about_;
   Gid gid_{};
   ibv_port_attr attributes_{};
