@@ -101,8 +101,9 @@ class Transport {
   [[nodiscard]] virtual bool connected(Rank /*peer*/) const { return true; }
   // Has `peer` said that it leaves in order? The same.
   [[nodiscard]] virtual bool has_left(Rank /*peer*/) const { return false; }
-  // Is the way to and from `peer` still there, if it was made? kRemoteError with culprit and cause.
-  // User thread, never blocks.
+  // Is the way to and from `peer` still there, if it was made? With culprit and cause:
+  // kRemoteError, or kTimeout where nothing has come from its host for so long that it was given
+  // up. User thread, never blocks.
   [[nodiscard]] virtual Status health(Rank /*peer*/) const { return {}; }
   // Bytes of memory this rank's side holds resident-capable: segment plus mappings. Any thread.
   [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;

@@ -48,6 +48,12 @@ Error poison_error(const Poison& poison, const std::function<std::string(Rank)>&
                           poison.mine.to_string(), culprit, poison.theirs.to_string()),
               poison.culprit};
     case Poison::Kind::kTimeout:
+      if (!cause.empty())
+        return {poison.code,
+                fmt::format("{} did not come within the operation timeout (TUTTI_OP_TIMEOUT_S){}; "
+                            "{} waited and cannot ask it: is it stopped, or the network cut? ({})",
+                            culprit, during(poison.mine), reporter, cause),
+                poison.culprit};
       return {
           poison.code,
           fmt::format(

@@ -315,6 +315,7 @@ bool Operation::hopeless() const {
   const RankState state = c.board_->state(peer);
   // Acquire pairs with the release on the service thread.
   return peer == poison->culprit || state == RankState::kFailed || state == RankState::kLeft ||
+         !c.transport_->health(peer) ||
          c.dead_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
 }
 
@@ -363,7 +364,7 @@ std::optional<Error> Operation::lost_way(Rank peer, std::int64_t waited_ns) {
     poison.kind = Poison::Kind::kLeft;
   else if (health)
     poison.kind = Poison::Kind::kFailure;  // it never connected, and nobody answers there
-  else if (answers)
+  else if (answers || health.error().code == Code::kTimeout)
     poison.kind = Poison::Kind::kCut;
   if (poison.kind != Poison::Kind::kDeath) poison.mine = signature_;
   return c.poison(poison, cause);
@@ -380,16 +381,21 @@ Error with_timeout(Error error, std::int64_t timeout_ns) {
 
 }  // namespace
 
-// The one who did not come is alive, as far as anybody knows.
+// The one who did not come is alive, as far as anybody knows; of one of another host that is what
+// its service says.
 Error Operation::timed_out(Rank culprit) {
+  Communicator& c = communicator_;
   const bool stopped = is_stopped(culprit);
-  return with_timeout(
-      communicator_.poison({.code = Code::kTimeout,
-                            .culprit = culprit,
-                            .reporter = communicator_.rank_,
-                            .kind = stopped ? Poison::Kind::kStopped : Poison::Kind::kTimeout,
-                            .mine = signature_}),
-      communicator_.config_.op_timeout_ns);
+  const Status asked =
+      c.is_far(culprit) ? c.board_->ask(culprit, signature_.operation, Deadline::in_ns(kMostAskNs))
+                        : Status();
+  return with_timeout(c.poison({.code = Code::kTimeout,
+                                .culprit = culprit,
+                                .reporter = c.rank_,
+                                .kind = stopped ? Poison::Kind::kStopped : Poison::Kind::kTimeout,
+                                .mine = signature_},
+                               asked ? std::string() : asked.error().message),
+                      c.config_.op_timeout_ns);
 }
 
 // For other ranks, and for people who ask who waits for whom.

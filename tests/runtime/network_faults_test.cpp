@@ -4,7 +4,10 @@
 // names the culprit, or the job goes on and is right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <tutti/tutti.h>
 
 #include <string>
@@ -18,6 +21,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using testing::ForkedRank;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string from(int host) { return "ip saddr " + testing::Networks::ip(host); }
 
@@ -38,6 +42,37 @@ TEST(NetworkFaults, PacketsThatVanishInOneDirectionEndTheCallAtItsTimeout) {
         abort(comm);
       },
       [](NetworkJob& at) { EXPECT_TRUE(at.networks().filter(1, from(0) + " drop")); });
+}
+
+// What the kernel asks of a silent peer after ten seconds, this process's connections ask at once.
+void ask_silent_peers_soon() {
+  for (int fd = 0; fd < 256; ++fd)
+    for (const int option : {TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT}) {
+      const int one = 1;
+      static_cast<void>(::setsockopt(fd, IPPROTO_TCP, option, &one, sizeof one));
+    }
+}
+
+// Who sees it first tells the others of its host, whomever they wait for; nobody has died.
+TEST(NetworkFaults, AHostThatIsCutOffIsNamedOnceItHasBeenSilent) {
+  NetworkJob job({.op_timeout_ms = 600'000, .filters = false});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting asking, ended;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+        ask_silent_peers_soon();
+        ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
+        const std::string told = sum_until_told(comm, self.rank, self.ranks);
+        EXPECT_THAT(told,
+                    AllOf(HasSubstr("lost its connection to rank "), Not(HasSubstr(" died;"))));
+        EXPECT_TRUE(ended.wait_for(job.ranks()));
+        abort(comm);
+      },
+      [&](NetworkJob& at) {
+        ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
+        at.networks().cut(1);
+      });
 }
 
 // The ports at which the ranks wait for each other's data, from their logs.

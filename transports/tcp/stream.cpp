@@ -27,6 +27,13 @@ void Stream::fail(std::string cause) {
   stop_sending();
 }
 
+// Whose process has ended resets or closes the connection, as long as anything reaches its host.
+void Stream::fail_by(int error_number) {
+  silenced_ = error_number == ETIMEDOUT || error_number == EHOSTUNREACH ||
+              error_number == ENETUNREACH || error_number == EHOSTDOWN;
+  fail(text_of(error_number));
+}
+
 void Stream::stop_sending() {
   sending_over_ = true;
   opening_.clear();
@@ -79,7 +86,7 @@ void Stream::flush() {
       if (errno == EPIPE || errno == ECONNRESET)
         stop_sending();
       else if (errno != EAGAIN)
-        fail(text_of(errno));
+        fail_by(errno);
       return;
     }
     sent(static_cast<std::size_t>(taken));
@@ -127,7 +134,7 @@ std::size_t Stream::read() {
     got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   if (got < 0) {
-    if (errno != EAGAIN) fail(text_of(errno));
+    if (errno != EAGAIN) fail_by(errno);
     return 0;
   }
   if (got == 0) fail(reset_ ? text_of(ECONNRESET) : "it has closed the connection");

@@ -63,6 +63,8 @@ class Stream {
 
   [[nodiscard]] bool down() const { return !cause_.empty(); }
   [[nodiscard]] const std::string& cause() const { return cause_; }
+  // Was it the network's silence that ended it, rather than the other end?
+  [[nodiscard]] bool silenced() const { return silenced_; }
   void fail(std::string cause);
 
  private:
@@ -82,9 +84,11 @@ class Stream {
   void parse(Sink& sink);
   [[nodiscard]] bool parse_one(Sink& sink, std::size_t& at);
   void fail_dishonest();
+  void fail_by(int error_number);
 
   ProcessFd socket_;
-  std::string cause_;          // empty: up
+  std::string cause_;  // empty: up
+  bool silenced_ = false;
   bool sending_over_ = false;  // the peer takes nothing more; what it has sent is read all the same
   bool reset_ = false;         // the kernel has said so to who sent
   std::vector<std::byte> opening_;

@@ -280,7 +280,7 @@ Status TcpTransport::health(Rank rank) const {
   const Stream* const way = peer == nullptr ? nullptr : peer->broken();
   if (way == nullptr) return {};
   return make_error(
-      Code::kRemoteError,
+      way->silenced() ? Code::kTimeout : Code::kRemoteError,
       fmt::format("the TCP connection to rank {} on {} is gone: {}", rank,
                   control_.peers()[static_cast<std::size_t>(rank)].host, way->cause()),
       rank);
