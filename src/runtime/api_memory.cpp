@@ -78,9 +78,8 @@ tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void* buff, size_t size,
     constexpr const char* kName = "tuttiCommRegister";
     if (handle == nullptr)
       return make_error(Code::kInvalidArgument, fmt::format("{}: handle is NULL", kName));
-    *handle = nullptr;
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, kName));
-    if (buff == nullptr || size == 0)
+    if (buff == nullptr || size == 0 || size > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(buff))
       return make_error(Code::kInvalidArgument, fmt::format("{}: there is no memory: buff is {}, "
                                                             "size is {}",
                                                             kName, buff, size));

@@ -215,8 +215,9 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   wait_policy_ = make_wait_policy(config_, machine_ranks_, machine_cores_,
                                   transport_ && transport_->capabilities().pumps);
   nt_bytes_ = make_nt_bytes(config_, machine_ranks_);
-  TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, {} cores, spins {}", ranks_,
-            host_ranks_, machine_cores_, wait_policy_.spins);
+  TUTTI_LOG(log_, LogLevel::kInfo, "joined: {} ranks, {} on this host, by {}, {} cores, spins {}",
+            ranks_, host_ranks_, transport_ ? transport_->name() : "nothing", machine_cores_,
+            wait_policy_.spins);
   return {};
 }
 
@@ -463,8 +464,11 @@ Result<std::uint64_t> Communicator::register_memory(std::span<std::byte> memory)
   if (transport_ != nullptr) {
     TUTTI_TRY_ASSIGN(key, transport_->register_memory(memory));
   }
-  registered_.emplace(++last_registered_, key);
-  return last_registered_;
+  // Of all communicators, so that another one's is not taken for one of this.
+  static std::atomic<std::uint64_t> last{0};  // relaxed: only to differ
+  const std::uint64_t id = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  registered_.emplace(id, key);
+  return id;
 }
 
 Status Communicator::deregister_memory(std::uint64_t id) {

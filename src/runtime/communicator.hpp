@@ -266,8 +266,7 @@ class Communicator {
   std::optional<WindowTable> windows_;  // there once joined
   std::optional<Shrink> shrink_;        // the same
   LentMemory lent_;                     // of the operation at hand, to peers that read it
-  std::map<std::uint64_t, std::uint64_t> registered_;  // the transport's key, by id
-  std::uint64_t last_registered_ = 0;
+  std::map<std::uint64_t, std::uint64_t> registered_;          // the transport's key, by id
   std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
   // What was chosen for a size, direct-mapped: the price is asked once per size and slot.
   struct Chosen {

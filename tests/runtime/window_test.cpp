@@ -293,9 +293,9 @@ TEST(Registrations, WantMemoryAndKnowTheirOwn) {
   tuttiComm_t comm = nullptr;
   ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess) << tuttiGetLastError(nullptr);
   std::array<float, 100> memory{};
-  void* handle = &handle;
+  void* handle = nullptr;
   EXPECT_EQ(tuttiCommRegister(comm, nullptr, 4, &handle), tuttiInvalidArgument);
-  EXPECT_EQ(handle, nullptr);
+  EXPECT_EQ(tuttiCommRegister(comm, memory.data(), SIZE_MAX, &handle), tuttiInvalidArgument);
   EXPECT_EQ(tuttiCommRegister(comm, memory.data(), 0, &handle), tuttiInvalidArgument);
   EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("tuttiCommRegister: there is no memory"));
   EXPECT_EQ(tuttiCommRegister(comm, memory.data(), 4, nullptr), tuttiInvalidArgument);

@@ -111,7 +111,9 @@ Result<std::unique_ptr<Port>> Port::open(const VerbsOptions& options) {
   std::unique_ptr<Port> port;
   std::vector<std::string> seen;
   TUTTI_TRY(for_each_device(*calls, [&](const char* device, Handle<ibv_context> context) {
-    for (const Candidate& it : ports_of(*calls, context.get(), device, filter, options.gid_index)) {
+    const auto ports = ports_of(*calls, context.get(), device, filter, options.gid_index);
+    if (ports.empty()) seen.push_back(fmt::format("{} is left out", device));
+    for (const Candidate& it : ports) {
       if (!it.about.usable()) {
         seen.push_back(tutti::text_of(it.about));
         continue;
@@ -161,10 +163,14 @@ Result<Memory> Port::register_memory(std::span<std::byte> bytes, int access) con
   Memory memory(calls_->reg_mr(domain_.get(), bytes.data(), bytes.size(), access),
                 calls_->dereg_mr);
   if (memory) return memory;
+  const int error_number = errno;
+  if (error_number == EFAULT)
+    return make_error(Code::kSystemError, fmt::format("verbs: {} bytes at {} are not all mapped",
+                                                      bytes.size(), fmt::ptr(bytes.data())));
   return errno_error(fmt::format("verbs: {} refuses to register {} bytes; is the limit of locked "
                                  "memory too small (ulimit -l unlimited)?",
                                  about_.device, bytes.size()),
-                     errno);
+                     error_number);
 }
 
 // Those of another library that has opened the same device are hidden with them: a child could use
