@@ -113,8 +113,7 @@ struct SlotView {
 //   sender:   bool can_send(Connection&);              // a slot is free (may re-read `consumed`)
 //             SlotView send_slot(const Connection&);    // where to write message state->next
 //             void commit(Connection&, std::uint64_t signature, std::uint64_t bytes);  // visible
-//             void commit_lent(Connection&, signature, bytes, payload);  // the same, without a
-//             copy
+//             void commit_lent(Connection&, signature, bytes, payload);  // without a copy
 //   receiver: bool can_recv(Connection&);              // message state->next is visible
 //             SlotView recv_slot(const Connection&);
 //             std::uint64_t recv_signature(const Connection&);

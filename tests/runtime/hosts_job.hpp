@@ -100,6 +100,14 @@ inline pid_t fork_survivor() {
   for (;;) ::pause();
 }
 
+// Of the process that has become its parent: it lives, and is ended.
+inline void end_survivor(pid_t survivor) {
+  ASSERT_GT(survivor, 0);
+  EXPECT_EQ(::waitpid(survivor, nullptr, WNOHANG), 0) << "the child did not live on";
+  ::kill(survivor, SIGKILL);
+  EXPECT_EQ(::waitpid(survivor, nullptr, 0), survivor);
+}
+
 // A forked child ends its copy of the communicator, which is not its parent's end.
 inline void destroy_in_a_child(tuttiComm_t comm) {
   const pid_t child = ::fork();

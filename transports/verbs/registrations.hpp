@@ -27,7 +27,6 @@ class Registrations {
   void remove(std::uint64_t key);
   // The key with which this rank's own requests read all of it; none: it is not registered.
   [[nodiscard]] std::optional<std::uint32_t> local_key(std::span<const std::byte> memory) const;
-  [[nodiscard]] std::size_t size() const { return entries_.size(); }
   void clear() { entries_.clear(); }
 
  private:
