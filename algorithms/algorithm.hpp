@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // An algorithm: pure functions from (problem, rank) to one rank's program.
 // Knows no thread, pointer, size, CUDA or transport. Adding one is one file, one line in the list
 // in families.hpp and the file's name in CMakeLists.txt.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +21,10 @@ struct Parameter {
   std::string_view key, value;
 };
 
+// Names the order of a machine's ranks that suits an algorithm (model/rank_layout.hpp): one in
+// which neighbours by number are close, or the one that is best for the edges of a tree.
+enum class OrderKind : std::uint8_t { kRing, kTree };
+
 // Immutable; any thread.
 class Algorithm {
  public:
@@ -28,14 +34,16 @@ class Algorithm {
   std::string_view summary;     // one line: formula for steps and bytes, where it wins
   std::string_view source;      // the paper
   std::string_view parameters;  // what its name may carry, as "radix=2..64"; empty: nothing
+  OrderKind order = OrderKind::kRing;
+  bool takes_groups = false;  // works by groups of ranks that its name may carry and does not
 
   [[nodiscard]] virtual bool supports(const Problem& problem) const = 0;
-  // What all ranks know alike, without any rank's program. Its counts are the verified ones, or, of
-  // a composition, at least as large.
+  // Returns the facts that all ranks know without any rank's program. Its counts are the verified
+  // ones, or, of a composition, at least as large.
   [[nodiscard]] virtual ScheduleShape shape(const Problem& problem) const = 0;
   // O(own steps) time and memory.
   [[nodiscard]] virtual RankProgram program(const Problem& problem, Rank rank) const = 0;
-  // Which ranks are alike; by default none. Of a problem that it supports.
+  // Says which ranks are alike; by default none are. The algorithm must support the problem.
   [[nodiscard]] virtual Symmetry symmetry(const Problem& problem) const;
 
   // This family with other parameters; the caller names it. kInvalidArgument says which parameters
@@ -64,12 +72,6 @@ class Algorithm {
 
 // "ring, tree, ...", for messages.
 [[nodiscard]] std::string known_algorithms();
-
-// Is the algorithm, with this many replicas, proved at this rank count by the test suite? The list:
-// every family with its default parameters and every direct form at 1 to 33, 48, 64, 96 and 128
-// ranks, each with 1, 2 and 4 replicas (tests/algorithms/proved_test.cpp).
-[[nodiscard]] bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks,
-                                   std::uint32_t replicas);
 
 // Is it a problem, and one that the algorithm covers? To be asked before shape() and program().
 // kInvalidArgument, kNotSupported.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Butterfly: recursive doubling. The least messages in a row of any all-reduce by pairs.
 //
 //   Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH,
@@ -113,9 +114,8 @@ class Butterfly final : public Algorithm {
   }
 
   [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
-    const bool folds = Fold{problem.ranks}.excess() > 0;
-    const bool alike = problem.collective == Collective::kAllReduce && !folds;
-    return {.groups = alike ? Move::kExclusiveOr : Move::kNone};
+    if (problem.collective != Collective::kAllReduce) return {};
+    return Fold{problem.ranks}.symmetry();
   }
 
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {

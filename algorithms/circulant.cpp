@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Circulant: reduce-scatter and all-gather in ceil(log_k p) rounds each, for every p at the least
 // bytes, with nothing folded.
 //
@@ -22,8 +23,10 @@
 // The default for middle and large data where messages cost and p is no power of two. Any p. A
 // larger radix (circulant:radix=4) has fewer rounds of more messages, for many ports. Its first
 // round sends the most the farthest: on networks with levels let hierarchical use it per level.
-// Each chunk is completed by one rank, so all ranks end with the same bits.
-#include <fmt/format.h>
+// Each chunk is completed by one rank, so all ranks end with the same bits. An all-reduce keeps its
+// sums in the output; a reduce-scatter has the output of its own chunk alone, and keeps them in
+// ceil(p/k) scratch rooms.
+#include <fmt/core.h>
 
 #include <charconv>
 #include <set>
@@ -68,26 +71,34 @@ std::vector<Round> rounds_of(Rank p, std::int32_t radix) {
 // A rank's view of the chunks and its partners.
 struct View {
   Rank ranks, rank;
+  bool in_scratch;  // the sums
 
   [[nodiscard]] Rank at(std::int32_t distance) const { return (rank + distance + ranks) % ranks; }
   [[nodiscard]] Span own(std::int32_t first, std::int32_t count) const {
     return chunks(static_cast<std::uint32_t>(at(first)), static_cast<std::uint32_t>(count));
   }
+  // Says where the sums of R[first...] are between the rounds: room i is that of R[i].
+  [[nodiscard]] Operand sums(std::int32_t first, std::int32_t count) const {
+    if (!in_scratch) return output(own(first, count));
+    return scratch(chunks(static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)));
+  }
 };
 
 // Adds what the messages of a round bring, all that are equally long in one step. The last step of
-// the last round is the caller's to finish.
+// the last round has the own chunk and is the caller's to finish.
 StepBuilder add_sums(const View& view, const Round& round, bool first, LaneBuilder& lane) {
   const std::int32_t longest = round.parts.front().count;
   const std::int32_t shortest = round.parts.back().count;
-  // What no message adds to must be where the next round looks for it.
+  // A chunk to which no message adds must be where the next round looks for it.
   if (first && longest < round.kept) {
-    const Span rest = view.own(longest, round.kept - longest);
-    lane.step().to(output(rest)).from(input(rest));
+    const std::int32_t rest = round.kept - longest;
+    lane.step().to(view.sums(longest, rest)).from(input(view.own(longest, rest)));
   }
   const auto add = [&](std::int32_t count, bool from_input) {
     const Span span = view.own(0, count);
-    StepBuilder step = lane.step().to(output(span)).from(from_input ? input(span) : output(span));
+    const Operand sums = view.sums(0, count);
+    StepBuilder step = lane.step().to(round.kept == 1 ? output(span) : sums);
+    step.from(from_input ? input(span) : sums);
     for (const Part& part : round.parts)
       if (part.count == count) step.from(recv(view.at(-part.distance), kTag, span));
     return step;
@@ -102,7 +113,7 @@ StepBuilder add_reduce_scatter(const View& view, std::span<const Round> rounds, 
       const Span given = view.own(part.distance, part.count);
       lane.step()
           .to(send(view.at(part.distance), kTag, given))
-          .from(i == 0 ? input(given) : output(given));
+          .from(i == 0 ? input(given) : view.sums(part.distance, part.count));
     }
     StepBuilder sum = add_sums(view, rounds[i], i == 0, lane);
     if (i + 1 == rounds.size()) return sum.finish();
@@ -147,7 +158,9 @@ class Circulant final : public Algorithm {
     const Rank p = problem.ranks;
     std::set<std::int32_t> partners;  // by distance of whom a rank hears
     std::int32_t longest = 1;
-    for (const Round& round : rounds_of(p, radix_))
+    const std::vector<Round> rounds = rounds_of(p, radix_);
+    const bool in_scratch = keeps_in_scratch(problem) && rounds.size() > 1;
+    for (const Round& round : rounds)
       for (const Part& part : round.parts) {
         if (problem.collective != Collective::kAllGather) partners.insert(p - part.distance);
         if (problem.collective != Collective::kReduceScatter) partners.insert(part.distance);
@@ -158,6 +171,7 @@ class Circulant final : public Algorithm {
             .ranks = p,
             .root = problem.root,
             .chunks = static_cast<std::uint32_t>(p),
+            .scratch_chunks = in_scratch ? static_cast<std::uint32_t>(rounds.front().kept) : 0,
             .max_incoming = static_cast<std::uint32_t>(partners.size()),
             .max_per_pair = p > 1 ? 1U : 0U,
             .max_message_chunks = static_cast<std::uint32_t>(longest)};
@@ -168,7 +182,7 @@ class Circulant final : public Algorithm {
   }
 
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
-    const View view{problem.ranks, rank};
+    const View view{problem.ranks, rank, keeps_in_scratch(problem)};
     if (problem.ranks == 1) return copy_alone(problem, 1);
     const std::vector<Round> rounds = rounds_of(problem.ranks, radix_);
     LaneBuilder lane("circulant");
@@ -198,6 +212,10 @@ class Circulant final : public Algorithm {
   }
 
  private:
+  static bool keeps_in_scratch(const Problem& problem) {
+    return problem.collective == Collective::kReduceScatter;
+  }
+
   std::int32_t radix_;
 };
 

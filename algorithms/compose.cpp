@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "algorithms/compose.hpp"
 
 #include <algorithm>
@@ -6,6 +7,20 @@ namespace tutti {
 namespace {
 
 bool is_data(const Operand& operand) { return operand.kind == OperandKind::kLocal; }
+
+bool is_scratch(const Operand& operand) {
+  return is_data(operand) && operand.buffer == BufferKind::kScratch;
+}
+
+// A part's scratch holds values of chunks for which the part has no output. The whole has an output
+// for every chunk: such a value goes where the step's other operands say that it belongs.
+Operand without_scratch(const Operand& operand, const Step& step) {
+  if (!is_scratch(operand)) return operand;
+  for (const auto* side : {&step.destinations, &step.sources})
+    for (const Operand& other : *side)
+      if (!is_scratch(other)) return {.buffer = BufferKind::kOutput, .span = other.span};
+  return operand;  // of no step that the verifier passes
+}
 
 // Every chunk of the user's buffers that a step touches. In place they are one memory.
 template <typename Visit>
@@ -61,10 +76,11 @@ Operand Composition::place(const Operand& operand, const Placement& at) const {
 
 Step Composition::place(const Step& step, const Placement& at) const {
   Step placed;
-  for (const Operand& source : step.sources) placed.sources.push_back(place(source, at));
+  for (const Operand& source : step.sources)
+    placed.sources.push_back(place(without_scratch(source, step), at));
   for (const Operand& operand : step.destinations) {
-    const Operand destination = place(operand, at);
-    // What lies there already need not be copied there.
+    const Operand destination = place(without_scratch(operand, step), at);
+    // Data that is there already need not be copied.
     const bool there = placed.sources.size() == 1 && placed.sources.front() == destination;
     if (!there || step.destinations.size() == 1) placed.destinations.push_back(destination);
   }

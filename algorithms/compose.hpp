@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Composition: the program of a rank put together from programs of other algorithms, its parts.
 //
 // The whole's chunks form a grid of rows and columns (chunk = row * columns + column). A part works
@@ -41,7 +42,8 @@ class Composition {
  public:
   explicit Composition(Grid grid) : grid_(grid), uses_(std::size_t{grid.rows} * grid.columns) {}
 
-  // Appends a part without scratch. Parts run in the order of their dependencies, not of the calls.
+  // Appends a part. Its scratch becomes output of the whole, so it has one room for a chunk at
+  // most. Parts run in the order of their dependencies, not of the calls.
   void add(const RankProgram& part, const Placement& placement);
   [[nodiscard]] RankProgram take() { return std::move(program_); }
 

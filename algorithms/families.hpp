@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The families by name: the list from which registry.cpp makes its tables, and the functions that
 // families which compose others call. A new family is its file, its line in this list and its
 // file's name in CMakeLists.txt.

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hierarchical: an all-reduce over groups of ranks, put together from other algorithms.
 //
 //   The idea is as old as clusters of multiprocessors: Karonis et al. 2000, Exploiting hierarchy in
 //   parallel computer networks to optimize collective operation performance. Rails: Cho et al.
 //   2019, BlueConnect: decomposing all-reduce for deep learning on heterogeneous network hierarchy.
 //
-// What is inside a group is near, what is between groups far. Two forms:
+// Ranks of one group are near each other, ranks of different groups are far. Two forms:
 //
 //   leader    Each group reduces to its first rank, the first ranks all-reduce, each group
 //             broadcasts. Least messages between groups: one pair of ranks talks for all.
@@ -57,7 +58,7 @@
 // of n for all g*n = 1..33, 48, 64, 96, 128, every way to cut up to 7 ranks into groups, and some
 // unequal ones of more; with 1, 2 and 4 replicas (over 64 ranks with 1). Any other is proved when
 // its plan is compiled.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <cmath>
@@ -145,7 +146,9 @@ class Hierarchical final : public Algorithm {
         form_(form),
         inner_(inner),
         outer_(outer),
-        groups_(groups.empty() ? nullptr : std::make_shared<const Grouping>(std::move(groups))) {}
+        groups_(groups.empty() ? nullptr : std::make_shared<const Grouping>(std::move(groups))) {
+    takes_groups = groups_ == nullptr;
+  }
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     if (problem.collective != Collective::kAllReduce) return false;
@@ -190,10 +193,11 @@ class Hierarchical final : public Algorithm {
   std::shared_ptr<const Grouping> groups_;  // null: by default_groups
 };
 
-// What both the shape and the programs follow.
+// Both the shape and the programs follow this.
 struct Hierarchical::Layout {
   Layout(const Hierarchical& own, std::int32_t ranks)
-      : held(own.grouping(ranks)), outer(own.outer_.shape({.ranks = groups.count()})) {
+      : held(own.grouping(ranks)),
+        outer(own.outer_.shape({.collective = Collective::kAllReduce, .ranks = groups.count()})) {
     std::uint32_t columns = 1;
     for (const std::int32_t size : groups.different_sizes()) {
       const ScheduleShape gather = own.inner_shape(own.gathering(), size);
@@ -258,7 +262,7 @@ ScheduleShape Hierarchical::shape(const Problem& problem) const {
 }
 
 // Equal groups move as outer's ranks do; on rails their members as inner's do, and the rails with
-// them. Of a leader's members no two are alike.
+// them. No two members of a leader are alike.
 Symmetry Hierarchical::symmetry(const Problem& problem) const {
   const auto groups = grouping(problem.ranks);
   const std::int32_t size = groups->rails();
@@ -295,16 +299,17 @@ RankProgram Hierarchical::program(const Problem& problem, Rank rank) const {
                .name = lanes});
   };
   const auto add_rail = [&](std::int32_t rail, std::uint32_t width) {
-    whole.add(outer_.program({.ranks = groups.count()}, group),
-              {.axis = Placement::Axis::kRows,
-               .chunks = layout.outer.chunks,
-               .first_column = static_cast<std::uint32_t>(rail),
-               .width = width,
-               .rank_of = [&groups, rail](Rank other) { return groups.server(other, rail); },
-               .input = size == 1 ? BufferKind::kInput : BufferKind::kOutput,
-               .first_tag = layout.rail_tag(static_cast<std::uint32_t>(rail)),
-               .finish = true,
-               .name = fmt::format("rail{} ", rail)});
+    whole.add(
+        outer_.program({.collective = Collective::kAllReduce, .ranks = groups.count()}, group),
+        {.axis = Placement::Axis::kRows,
+         .chunks = layout.outer.chunks,
+         .first_column = static_cast<std::uint32_t>(rail),
+         .width = width,
+         .rank_of = [&groups, rail](Rank other) { return groups.server(other, rail); },
+         .input = size == 1 ? BufferKind::kInput : BufferKind::kOutput,
+         .first_tag = layout.rail_tag(static_cast<std::uint32_t>(rail)),
+         .finish = true,
+         .name = fmt::format("rail{} ", rail)});
   };
 
   add_inner(gathering(), 0, false, "gather ");
@@ -317,7 +322,8 @@ RankProgram Hierarchical::program(const Problem& problem, Rank rank) const {
     add_rail(0, layout.grid.columns);
   }
   add_inner(spreading(), static_cast<Tag>(layout.gather_tags), true, "spread ");
-  if (problem.ranks == 1) return inner_.program({.ranks = 1}, 0);
+  if (problem.ranks == 1)
+    return inner_.program({.collective = Collective::kAllReduce, .ranks = 1}, 0);
   return whole.take();
 }
 
@@ -340,12 +346,13 @@ Result<std::vector<std::int32_t>> parse_groups(std::string_view text) {
     if (read.ec != std::errc{} || (!more && read.ptr != end) || size < 1 || count < 1)
       return make_error(
           Code::kInvalidArgument,
-          fmt::format("hierarchical: groups={} is no list of sizes as 4+4+1 or 2x4", text));
+          fmt::format("hierarchical: groups={} is not a list of group sizes; examples: 4+4+1, 2x4",
+                      text));
     ranks += std::int64_t{count} * size;  // of int32 each: no overflow before the next line
     if (ranks > kMostRanks)
       return make_error(
           Code::kInvalidArgument,
-          fmt::format("hierarchical: groups={} are more than {} ranks", text, kMostRanks));
+          fmt::format("hierarchical: groups={} adds up to more than {} ranks", text, kMostRanks));
     groups.insert(groups.end(), static_cast<std::size_t>(count), size);
   }
   return groups;
@@ -416,22 +423,29 @@ Status Hierarchical::check_inner() const {
   const std::string_view form = form_ == Form::kRails ? "rails" : "leader";
   if (!has_parts(inner_))
     return refuse_part("inner", inner_,
-                       fmt::format("has no {} and {} of its own; form={} takes {}",
+                       fmt::format("it has no {} and {} of its own; form={} takes {}",
                                    name_of(gathering()), name_of(spreading()), form, suitable));
   if (sends_strided(inner_, gathering()))
-    return refuse_part("inner", inner_,
-                       fmt::format("its messages are strided, so only as outer; form={} takes {}",
-                                   form, suitable));
+    return refuse_part(
+        "inner", inner_,
+        fmt::format("its messages are strided, so it can only be outer; form={} takes {}", form,
+                    suitable));
   if (reads_peers(inner_, gathering()))
-    return refuse_part("inner", inner_, "reads its peers' memory, which no part may");
+    return refuse_part("inner", inner_,
+                       "it reads its peers' memory, which no part of a hierarchy may do; choose "
+                       "another algorithm");
   return {};
 }
 
 Status Hierarchical::check_outer() const {
   if (dynamic_cast<const Hierarchical*>(&outer_) != nullptr)
-    return refuse_part("outer", outer_, "one level inside another is not built");
+    return refuse_part(
+        "outer", outer_,
+        "hierarchies of more than two levels are not built; choose another algorithm");
   if (reads_peers(outer_, Collective::kAllReduce))
-    return refuse_part("outer", outer_, "reads its peers' memory, which no part may");
+    return refuse_part("outer", outer_,
+                       "it reads its peers' memory, which no part of a hierarchy may do; choose "
+                       "another algorithm");
   return {};
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One-shot: everybody sends everything to everybody. The all-reduce of one message latency.
 //
 //   The "direct" or "flat" exchange; on GPUs over peer memory it is the one-shot all-reduce of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PAT: parallel aggregated trees. As many rounds as Bruck's algorithm, the near ones with the large
 // messages.
 //
@@ -21,7 +22,9 @@
 //
 // Wins where far links are the narrow ones: what goes far is small. Any p; no power of two is
 // special. Its messages are strided, not ranges. Each chunk is completed by one rank, so all ranks
-// end with the same bits. docs/adding-an-algorithm.md tells how this page came to be.
+// end with the same bits. An all-reduce keeps its sums in the output; a reduce-scatter has the
+// output of its own chunk alone, and keeps them in ceil(p/2) scratch rooms.
+// docs/adding-an-algorithm.md tells how this page came to be.
 #include <bit>
 
 #include "algorithms/families.hpp"
@@ -46,20 +49,33 @@ Rank farthest(Rank p) {
   return static_cast<Rank>(std::bit_ceil(static_cast<std::uint32_t>(p)) / 2);
 }
 
+// Says where the sums of `chunks` are between the rounds: in the output, or the sum of chunk r-2i
+// in scratch room i. `behind`: by how many ranks the first chunk lies behind r.
+Operand sums_of(bool in_scratch, const Span& chunks, Rank behind, Rank distance) {
+  if (!in_scratch) return output(chunks);
+  return scratch({.first = static_cast<std::uint32_t>(behind) / 2,
+                  .stride = static_cast<std::uint32_t>(distance),
+                  .repetitions = chunks.repetitions});
+}
+
 // The last round's step completes the own chunk.
-StepBuilder add_reduce_scatter(Rank p, Rank rank, LaneBuilder& lane) {
+StepBuilder add_reduce_scatter(Rank p, Rank rank, bool in_scratch, LaneBuilder& lane) {
   for (Rank d = 1;; d *= 2) {
     const Rank to = (rank + p - d) % p, from = (rank + d) % p;
     const Span given = strided(p, to, d), mine = strided(p, rank, d);
-    const auto sum = [&](Span span) { return d == 1 ? input(span) : output(span); };
-    lane.step().to(send(to, kTag, given)).from(sum(given));
-    // With p odd, nobody adds to chunk r+1 in the first round; the second looks for it in output.
+    const Operand sums = sums_of(in_scratch, mine, 0, d);
+    lane.step()
+        .to(send(to, kTag, given))
+        .from(d == 1 ? input(given) : sums_of(in_scratch, given, d, d));
+    // With p odd, nobody adds to chunk r+1 in the first round; the second looks for it among sums.
     if (d == 1 && p % 2 == 1) {
       const Span rest = chunk(static_cast<std::uint32_t>(from));
-      lane.step().to(output(rest)).from(input(rest));
+      lane.step().to(sums_of(in_scratch, rest, p - 1, d)).from(input(rest));
     }
-    StepBuilder add = lane.step().to(output(mine)).from(sum(mine)).from(recv(from, kTag, mine));
-    if (d == farthest(p)) return add.finish();
+    const bool last = d == farthest(p);
+    StepBuilder add = lane.step().to(last ? output(mine) : sums);
+    add.from(d == 1 ? input(mine) : sums).from(recv(from, kTag, mine));
+    if (last) return add.finish();
   }
 }
 
@@ -96,12 +112,14 @@ class Pat final : public Algorithm {
     // A rank hears from r+d and from r-d'; these are one where d + d' = p.
     const int bits = std::popcount(static_cast<std::uint32_t>(p));
     const auto same = static_cast<std::uint32_t>(p > 1 && bits <= 2 ? bits : 0);
+    const bool in_scratch = problem.collective == Collective::kReduceScatter && p > 2;
     return {
         .algorithm = std::string(name),
         .collective = problem.collective,
         .ranks = p,
         .root = problem.root,
         .chunks = static_cast<std::uint32_t>(p),
+        .scratch_chunks = in_scratch ? (static_cast<std::uint32_t>(p) + 1) / 2 : 0,
         .max_incoming = problem.collective == Collective::kAllReduce ? 2 * rounds - same : rounds,
         .max_per_pair = p > 1 ? 1U : 0U,
         .max_message_chunks = std::max(1U, static_cast<std::uint32_t>(p) / 2)};
@@ -119,8 +137,9 @@ class Pat final : public Algorithm {
       const Span own = chunk(static_cast<std::uint32_t>(rank));
       add_all_gather(p, rank, lane.step().to(output(own)).from(input(own)), lane);
     } else {
-      const StepBuilder own = add_reduce_scatter(p, rank, lane);
-      if (problem.collective == Collective::kAllReduce) add_all_gather(p, rank, own, lane);
+      const bool whole = problem.collective == Collective::kAllReduce;
+      const StepBuilder own = add_reduce_scatter(p, rank, !whole, lane);
+      if (whole) add_all_gather(p, rank, own, lane);
     }
     return assemble(std::move(lane));
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rabenseifner: reduce-scatter by recursive halving, all-gather by recursive doubling.
 //
 //   Rabenseifner: Optimization of collective reduction operations, ICCS 2004.
@@ -35,6 +36,8 @@
 //   bytes sent by a rank    (p-1)/p * n, all alike, in a reduce-scatter
 //   received by a rank      (p-1)/p * n, all alike, in an all-gather, which is the same backwards
 //   connections to a rank   at most floor(log2 p) + (ones of p in binary) - 1, or ceil(log2 p)
+//   scratch of a rank       ceil(p/2) chunks in a reduce-scatter: the sums before the last, as the
+//                           output holds the own chunk alone
 #include <bit>
 #include <vector>
 
@@ -93,18 +96,22 @@ std::vector<Cut> cuts_of(Rank p, Rank rank) {
 // A rank's last cut is of two ranks, or of three with this one alone in the second part: it takes a
 // message in either, so the last step completes the own chunk.
 void add_reduce_scatter(const std::vector<Cut>& cuts, LaneBuilder& lane) {
-  bool summed = false;  // does the output hold the sums so far, or the input still?
+  bool summed = false;  // does scratch hold the sums so far, or the input still?
+  const auto rooms = [&](const Range& range) {
+    return scratch(chunks(range.first - cuts.front().kept.first, range.count));
+  };
   for (const Cut& cut : cuts) {
     const auto sum = [&](const Range& range) {
-      return summed ? output(range.span()) : input(range.span());
+      return summed ? rooms(range) : input(range.span());
     };
     lane.step().to(send(cut.to.front(), kTag, cut.given.span())).from(sum(cut.given));
     if (cut.from.empty()) continue;
-    StepBuilder step = lane.step().to(output(cut.kept.span()));
+    const bool last = &cut == &cuts.back();
+    StepBuilder step = lane.step().to(last ? output(cut.kept.span()) : rooms(cut.kept));
     if (!cut.upper()) step.from(sum(cut.kept));
     for (const Rank from : cut.from) step.from(recv(from, kTag, cut.kept.span()));
     if (cut.upper()) step.from(sum(cut.kept));
-    if (&cut == &cuts.back()) step.finish();
+    if (last) step.finish();
     summed = true;
   }
 }
@@ -152,8 +159,9 @@ class Rabenseifner final : public Algorithm {
   }
 
   [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
-    const bool folds = Fold{problem.ranks}.excess() > 0;
-    return {.groups = folds ? Move::kNone : Move::kExclusiveOr};
+    const Fold fold{problem.ranks};
+    if (problem.collective == Collective::kAllReduce || fold.excess() == 0) return fold.symmetry();
+    return {};
   }
 
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
@@ -189,14 +197,15 @@ class Rabenseifner final : public Algorithm {
   // At a cut of an odd number the second part's last rank takes two messages.
   [[nodiscard]] ScheduleShape part_shape(const Problem& problem) const {
     const auto p = static_cast<std::uint32_t>(problem.ranks);
-    const int incoming = problem.collective == Collective::kReduceScatter
-                             ? std::bit_width(p) + std::popcount(p) - 2
-                             : std::bit_width(p - 1);
+    const bool scatters = problem.collective == Collective::kReduceScatter;
+    const int incoming =
+        scatters ? std::bit_width(p) + std::popcount(p) - 2 : std::bit_width(p - 1);
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,
             .root = problem.root,
             .chunks = p,
+            .scratch_chunks = scatters && p > 2 ? (p + 1) / 2 : 0,
             .max_incoming = static_cast<std::uint32_t>(incoming),
             .max_per_pair = p > 1 ? 1U : 0U,
             .max_message_chunks = (p + 1) / 2};

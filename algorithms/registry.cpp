@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Algorithms by name: the tables of the families that families.hpp lists, and the variants made of
 // them by parameters.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -46,7 +47,7 @@ Result<const Algorithm*> family_of(std::string_view name) {
   const auto found =
       std::ranges::find_if(all, [&](const Algorithm* each) { return each->name == family; });
   if (found != all.end()) return *found;
-  return make_error(Code::kInvalidArgument, fmt::format("unknown algorithm '{}'; there are {}",
+  return make_error(Code::kInvalidArgument, fmt::format("unknown algorithm '{}'; choose one of {}",
                                                         family, known_algorithms()));
 }
 
@@ -58,11 +59,11 @@ Result<std::vector<Parameter>> parse_parameters(std::string_view name) {
     const std::size_t equals = text.find('=');
     if (equals == 0 || equals == std::string_view::npos || equals + 1 == text.size())
       return make_error(Code::kInvalidArgument,
-                        fmt::format("'{}' in '{}' is no key=value", text, name));
+                        fmt::format("'{}' in '{}' is not of the form key=value", text, name));
     const Parameter parameter{text.substr(0, equals), text.substr(equals + 1)};
     if (std::ranges::find(parameters, parameter.key, &Parameter::key) != parameters.end())
       return make_error(Code::kInvalidArgument,
-                        fmt::format("'{}' stands twice in '{}'", parameter.key, name));
+                        fmt::format("'{}' appears twice in '{}'", parameter.key, name));
     parameters.push_back(parameter);
     at = end;
   }
@@ -88,11 +89,12 @@ Result<const Algorithm*> Variants::find(std::string_view name) {
 
 tl::unexpected<Error> Algorithm::refuse(const Parameter& parameter) const {
   if (parameters.empty())
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("{} has no parameters, so no '{}'", name, parameter.key));
-  return make_error(
-      Code::kInvalidArgument,
-      fmt::format("{}: '{}={}'; it takes {}", name, parameter.key, parameter.value, parameters));
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("{} takes no parameters, so '{}' cannot be set", name, parameter.key));
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("{} does not accept '{}={}'; it takes {}", name, parameter.key,
+                                parameter.value, parameters));
 }
 
 Result<std::unique_ptr<Algorithm>> Algorithm::with(std::span<const Parameter> given) const {
@@ -120,26 +122,17 @@ std::string known_algorithms() {
   return names;
 }
 
-bool proved_by_tests(const Algorithm& algorithm, std::int32_t ranks, std::uint32_t replicas) {
-  const auto all = all_algorithms();
-  const auto direct = direct_algorithms();
-  const bool family = std::ranges::find(all, &algorithm) != all.end() ||
-                      std::ranges::find(direct, &algorithm) != direct.end();
-  const bool ranks_listed =
-      (ranks >= 1 && ranks <= 33) || ranks == 48 || ranks == 64 || ranks == 96 || ranks == 128;
-  return family && ranks_listed && (replicas == 1 || replicas == 2 || replicas == 4);
-}
-
 Status check_problem(const Algorithm& algorithm, const Problem& problem) {
   if (problem.ranks < 1)
     return make_error(Code::kInvalidArgument,
                       fmt::format("a schedule needs at least 1 rank, not {}", problem.ranks));
   if (problem.root < 0 || problem.root >= problem.ranks)
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("root {} is not one of {} ranks", problem.root, problem.ranks));
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("root {} is out of range: there are {} ranks", problem.root, problem.ranks));
   if (!algorithm.supports(problem))
     return make_error(Code::kNotSupported,
-                      fmt::format("{} does not do {} on {} ranks", algorithm.name,
+                      fmt::format("{} does not implement {} for {} ranks", algorithm.name,
                                   name_of(problem.collective), problem.ranks));
   return {};
 }

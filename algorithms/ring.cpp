@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ring: the bandwidth-optimal all-reduce on any number of ranks.
 //
 //   Patarasuk, Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
@@ -53,8 +54,8 @@ struct Place {
   }
 };
 
-// Message k brings the chunk `first` + k behind; all but the last go on. What completes the last,
-// that of `first` + p-1, is the caller's step to finish.
+// Message k brings the chunk `first` + k behind; all but the last go on. The caller finishes the
+// step that completes the last chunk, that of `first` + p-1.
 StepBuilder add_reduce_scatter(const Place& at, Rank first, LaneBuilder& ring) {
   const Rank p = at.ranks;
   ring.step().to(send(at.next(), kTag, at.behind(first))).from(input(at.behind(first)));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tree: the double binary tree. Logarithmic depth at nearly full bandwidth.
 //
 //   Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan,
@@ -155,7 +156,7 @@ void add_all_reduce(const Node& node, Lanes& lanes) {
   }
 }
 
-// What the root above both trees does with one of them.
+// Adds the steps by which the root above both trees serves one of them.
 void add_above(const Forest& forest, int tree, bool reduce, LaneBuilder& lane) {
   const std::int32_t top = static_cast<std::int32_t>(
       std::bit_floor(static_cast<std::uint32_t>(forest.size)));  // the root's position
@@ -175,7 +176,9 @@ class Tree final : public Algorithm {
   constexpr Tree()
       : Algorithm("tree",
                   "2*floor(log2 p) steps, at most 2n bytes sent a rank: middle sizes, many ranks",
-                  "Sanders, Speck, Traeff 2009, Two-tree algorithms (double binary tree)") {}
+                  "Sanders, Speck, Traeff 2009, Two-tree algorithms (double binary tree)") {
+    order = OrderKind::kTree;
+  }
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two-shot: reduce-scatter and all-gather, each by direct exchange. Two messages in a row at the
 // least bytes.
 //
@@ -26,7 +27,7 @@
 //   bytes read by a rank    2(p-1)/p * n of other ranks' memory, and copied nowhere on the way
 //
 // Wins wherever reading a peer's memory costs less than a copy into a slot and one out of it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "algorithms/families.hpp"
 #include "schedule/builder.hpp"

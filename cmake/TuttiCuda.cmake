@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # CUDA: whether and how device code is compiled. After it TUTTI_WITH_CUDA says whether there is any,
 # and tutti_cuda_library() makes a part of the library out of .cu files.
 #
@@ -70,4 +71,5 @@ function(tutti_cuda_library name)
                         CUDA_COMPILER_LAUNCHER "${launcher}")
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${TUTTI_CUDA_COMPRESS}>)
   target_link_libraries(${name} PUBLIC tutti_options ${arg_LINK} CUDA::cudart_static)
+  tutti_room(${name} PUBLIC)
 endfunction()

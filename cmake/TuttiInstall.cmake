@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The installed tree: headers, libtutti.so, the programs, and the files by which others find them
 # (find_package(tutti) and pkg-config). All of it may be moved as a whole: every path inside is
 # relative. Included last, so that the targets exist.
@@ -13,16 +14,18 @@ set_target_properties(tutti PROPERTIES LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/tu
 target_link_options(tutti PRIVATE LINKER:--version-script=${CMAKE_CURRENT_LIST_DIR}/tutti.map)
 if(NOT TARGET tutti::tutti)
   add_library(tutti::tutti ALIAS tutti)
+  add_library(tutti::cpp ALIAS tutti_cpp)
 endif()
 
-install(TARGETS tutti EXPORT tuttiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS tutti tutti_cpp EXPORT tuttiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # From a program's folder to the library's.
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-foreach(program all_reduce_perf tutti-plan tutti-info tutti-sim tutti-tune tutti-validate)
+foreach(program all_gather_perf all_reduce_perf broadcast_perf reduce_perf reduce_scatter_perf
+        tutti-plan tutti-info tutti-sim tutti-tune tutti-validate)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Runs nvcc (with ccache before it) and keeps what ptxas says of registers, spills and shared memory
 # beside the object, as <object>.resources; all else that the compiler says is shown.
 object=

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Four ranks in each process: each contributes its rank, all receive the sum. Alone or under any
  * launcher (mpirun, srun, ...). Build: cc hello_all_reduce.c $(pkg-config --cflags --libs tutti) */
 #include <stdio.h>
@@ -7,7 +8,7 @@ enum { kLocal = 4 };
 
 static int failed(tuttiResult_t result) {
   if (result == tuttiSuccess) return 0;
-  fprintf(stderr, "%s: %s\n", tuttiGetErrorString(result), tuttiGetLastError(NULL));
+  fprintf(stderr, "%s\n", tuttiGetLastError(NULL));
   return 1;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one message costs on a connection in shared memory, between two threads on two cores.
 //
 //   bench_connection [--benchmark_filter=...]

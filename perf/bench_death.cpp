@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From SIGKILL of one rank to every survivor's error, and on to a smaller communicator that works:
 // percentiles over many jobs.
 //
@@ -16,6 +17,7 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,6 +27,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include "perf/common/flags.hpp"
 
 namespace {
 
@@ -37,7 +41,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-// What the processes of one job share.
+// Holds the memory that the processes of one job share.
 struct Shared {
   tuttiUniqueId id;
   std::atomic<int> id_ready;
@@ -143,12 +147,16 @@ void print(const char* what, std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int ranks = argc > 1 ? std::atoi(argv[1]) : 4;
-  const int jobs = argc > 2 ? std::atoi(argv[2]) : 50;
-  if (ranks < 2 || ranks > kMaxRanks || jobs < 1) {
-    std::fprintf(stderr, "usage: bench_death [RANKS 2..%d] [JOBS >= 1]\n", kMaxRanks);
-    return 2;
-  }
+  int ranks = 4, jobs = 50;
+  CLI::App app("Measures the time from the death of a rank to the error of every survivor.",
+               "bench_death");
+  app.add_option("ranks", ranks, "processes of a job")
+      ->check(CLI::Range(2, kMaxRanks))
+      ->capture_default_str();
+  app.add_option("jobs", jobs, "number of jobs")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
   std::mt19937 random(1);
   Times times;
   for (int job = 0; job < jobs; ++job)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Throughput of the reduce-copy kernel on the current GPU, beside the copy bandwidth that the same
 // run measured: "share" is the time that the bytes must take at that bandwidth over the time taken.
 //
@@ -6,7 +7,7 @@
 // Operands of --mib MiB each, larger than any cache; 10 launches between two events, the median of
 // 9 such samples and how far the middle half of them lies apart. GB = 1e9 bytes, read and written.
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -155,7 +156,8 @@ std::vector<DataType> parse_types(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const std::optional<DataType> type = parse_data_type(name);
     if (!type) {
-      fmt::print(stderr, "bench_device_kernels: --types: '{}' is no type; as in float,f8e4m3\n",
+      fmt::print(stderr,
+                 "bench_device_kernels: --types: '{}' is not a data type; example: float,f8e4m3\n",
                  name);
       return {};
     }
@@ -191,7 +193,7 @@ int main(int argc, char** argv) {
   std::size_t mib = 256;
   std::vector<std::string> types{"float", "bfloat16", "half", "double", "int8", "f8e4m3"};
   std::string json_path;
-  CLI::App app("Throughput of the reduce-copy kernel beside the GPU's copy bandwidth",
+  CLI::App app("Measures the reduce-copy kernel's throughput beside the GPU's copy bandwidth.",
                "bench_device_kernels");
   app.add_option("--mib", mib, "MiB of each of 9 operands")->check(CLI::Range(1, 8192));
   app.add_option("--types", types, "types, separated by commas")->delimiter(',');

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Throughput of the reduce-copy kernels, in bytes read and written a second (1 GB = 1e9 bytes),
 // beside memcpy and beside the loop one would write by hand. Names say everything that matters:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a price takes: model and one price of every all-reduce, at large numbers of ranks.
 //
 //   bench_price --ranks 100000 --node 8 --slices 1,64
@@ -5,7 +6,7 @@
 // on a made-up cluster of equal nodes with a port for each rank and --adapters to the network.
 // Prints a line for each algorithm: ranks that were walked, steps walked of all there are,
 // milliseconds to make the model and to price it, and the price itself.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -13,9 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "lab/event_price.hpp"
+#include "lab/simulator.hpp"
 #include "model/event_graph.hpp"
-#include "model/event_price.hpp"
-#include "model/simulator.hpp"
+#include "perf/common/flags.hpp"
 
 namespace tutti {
 namespace {
@@ -90,7 +92,8 @@ std::string simulation(const PlanModel& model, const Options& options, std::uint
 void measure(const Algorithm& algorithm, const Options& options, const Nodes& network) {
   const double start = cpu_ms();
   const Result<PlanModel> model =
-      PlanModel::make(algorithm, {.ranks = options.ranks}, network, options.replicas);
+      PlanModel::make(algorithm, {.collective = Collective::kAllReduce, .ranks = options.ranks},
+                      network, options.replicas);
   const double model_ms = ms_since(start);
   if (!model) {
     fmt::print("{:<44} {}\n", algorithm.name, model.error().message);
@@ -115,20 +118,21 @@ void measure(const Algorithm& algorithm, const Options& options, const Nodes& ne
 
 int run(int argc, char** argv) {
   Options options;
-  CLI::App app("Time that prices take");
+  CLI::App app("Measures how long it takes to price schedules.", "bench_price");
   app.add_option("--ranks", options.ranks)->check(CLI::Range(1, 1 << 20));
   app.add_option("--node", options.node, "ranks of a node")->check(CLI::Range(1, 1024));
   app.add_option("--adapters", options.adapters, "of a node")->check(CLI::Range(1, 1024));
   app.add_option("--bytes", options.bytes);
   app.add_option("--slices", options.slices)->delimiter(',');
   app.add_option("--replicas", options.replicas)->check(CLI::Range(1, 64));
-  app.add_option("--most-slices", options.most_slices, "walked; 0: all");
+  app.add_option("--most-slices", options.most_slices, "number of ranks that are walked; 0: all");
   app.add_option("--algorithms", options.algorithms)->delimiter(',');
   app.add_flag("--simulate", options.simulate, "every slice, at flow level, as well");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = perf::parse_flags(app, argc, argv)) return *status;
   if (options.ranks % options.node != 0) {
-    fmt::print(stderr, "--ranks {} are no whole nodes of {}\n", options.ranks, options.node);
-    return 1;
+    fmt::print(stderr, "bench_price: --ranks {} is not a multiple of the {} ranks of a node\n",
+               options.ranks, options.node);
+    return 2;
   }
   if (options.algorithms.empty()) {
     for (const Algorithm* algorithm : all_algorithms())

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a wire carries between two processes of this machine: the latency of a small message and the
 // bandwidth of large ones, of one connection of a transport, without copies of the payload and
-// without a schedule. What ib_write_lat and ib_write_bw measure of the verbs below.
+// without a schedule. It measures a transport as ib_write_lat and ib_write_bw measure the verbs
+// below it.
 //
 //   bench_wire tcp 10.9.0.1 10.9.0.2      # the address of each rank
 //   bench_wire verbs rxe0 rxe1            # the device of each rank
@@ -23,8 +25,9 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "runtime/control/control_plane.hpp"
-#include "runtime/waiter.hpp"
+#include "control/control_plane.hpp"
+#include "exec/waiter.hpp"
+#include "perf/common/flags.hpp"
 #include "transports/connection_ops.hpp"
 #include "transports/tcp/tcp_transport.hpp"
 #include "transports/verbs/verbs_transport.hpp"
@@ -71,7 +74,7 @@ std::unique_ptr<Transport> make_transport(const Options& options, Rank rank, Con
   if (options.transport == "verbs")
     return require(make_verbs_transport(plane, {.hca = "=" + at, .arena_bytes = arena_bytes}))
         .transport;
-  give_up("unknown transport '" + options.transport + "'; there are tcp and verbs");
+  give_up("unknown transport '" + options.transport + "'; choose tcp or verbs");
 }
 
 // One end of a connection in each direction, and what drives them.
@@ -86,7 +89,7 @@ class Rank2 {
     require(transport_->connect(1 - rank, patience()));
   }
   ~Rank2() {
-    // What was sent last is to arrive, and that everything was consumed.
+    // Makes the last messages arrive, and waits until the peer has consumed everything.
     transport_->publish_done(operation_);
     until([&] { return transport_->unflushed() == kNoRank && transport_->owed().bytes == 0; });
     require(plane_->barrier(patience()));
@@ -127,7 +130,7 @@ class Rank2 {
     for (Waiter waiter({}); !ready();) {
       require(transport_->progress());
       if (waiter.wait(block) && waiter.waited_ns() > kPatienceMs * 1'000'000)
-        give_up("rank " + std::to_string(rank_) + " waits in vain");
+        give_up("rank " + std::to_string(rank_) + " waited until the timeout");
     }
   }
 
@@ -189,7 +192,7 @@ int run(const Options& options) {
   const pid_t child = ::fork();
   UniqueId id{};
   if (child == 0) {
-    if (::read(pipe[0], &id, sizeof id) != sizeof id) give_up("rank 0 made no id");
+    if (::read(pipe[0], &id, sizeof id) != sizeof id) give_up("rank 0 could not make a unique id");
     run_rank(options, 1, id);
     return 0;
   }
@@ -205,7 +208,8 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   tutti::Options options;
-  CLI::App app{"Latency and bandwidth of a transport between two processes"};
+  CLI::App app("Measures latency and bandwidth of a transport between two processes.",
+               "bench_wire");
   app.add_option("transport", options.transport, "tcp or verbs")->required();
   app.add_option("at0", options.at[0], "where rank 0 is: an address, or a device")->required();
   app.add_option("at1", options.at[1], "where rank 1 is")->required();
@@ -214,6 +218,6 @@ int main(int argc, char** argv) {
   app.add_option("-n", options.small_messages, "small messages")->capture_default_str();
   app.add_option("-N", options.large_messages, "large messages")->capture_default_str();
   app.add_option("-w", options.warmup, "of either, before")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
   return tutti::run(options);
 }

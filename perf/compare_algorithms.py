@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tutti's algorithms beside each other and beside `auto`, interleaved, as tables for people.
 
 Each round runs every algorithm once, so that what disturbs the machine disturbs all of them alike.
@@ -28,7 +29,7 @@ def measure(args, program, algorithms):
         turn = round_number % len(algorithms)
         for args.algo in algorithms[turn:] + algorithms[:turn]:
             for part in ranges_of(args):
-                for size, time_us in run_tutti(program, args, *part).items():
+                for size, time_us in run_tutti(program, args, None, None, *part).items():
                     samples.setdefault((args.algo, size), []).append(time_us)
         print(f"# {args.procs} processes: round {round_number + 1} of {args.rounds}",
               file=sys.stderr)
@@ -50,7 +51,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=HERE.parent / "build")
-    parser.add_argument("--procs", default="2,4,8", help="process counts, as 2,4,8")
+    parser.add_argument("--procs", default="2,4,8", help="process counts, e.g. 2,4,8")
     parser.add_argument("--algos", help="algorithms, as ring,tree; default: every family")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--min-bytes", type=parse_bytes, default=8)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tutti's all-reduce beside Open MPI's, MPICH's and Gloo's on this machine, interleaved.
 
 Each round runs every library once, so that what disturbs the machine disturbs all of them alike.
@@ -41,6 +42,15 @@ MPI_FLAGS = {
     "openmpi": ["--allow-run-as-root", "--oversubscribe"],
     "mpich": [],
 }
+PEERS = [*MPI_FLAGS, "gloo"]
+
+
+def parse_peers(text):
+    names = text.split(",") if text else []
+    unknown = set(names) - set(PEERS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are {PEERS}")
+    return names
 
 
 def parse_bytes(text):
@@ -156,11 +166,16 @@ def libraries(args, folder, hosts):
         sys.exit(f"{tutti} is missing: build first, or name the build folder with --build")
     found = {"tutti": lambda *r: run_tutti(tutti, args, hosts, folder, *r)}
     for name, flags in MPI_FLAGS.items():
-        if hosts and name != "openmpi":
+        if name not in args.peers or (hosts and name != "openmpi"):
             continue
         compiler, launcher = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
         if not compiler or not launcher:
             print(f"# mpicc.{name} or mpirun.{name} is missing: left out")
+            continue
+        knows = subprocess.run([compiler, "-E", "-include", "mpi.h", "-x", "c", "/dev/null"],
+                               check=False, capture_output=True)
+        if knows.returncode != 0:
+            print(f"# mpi.h of {name} is missing: left out")
             continue
         program = folder / f"mpi_all_reduce_{name}"
         subprocess.run([compiler, "-O3", "-o", program, SOURCE], check=True)
@@ -168,7 +183,7 @@ def libraries(args, folder, hosts):
         if hosts:
             command, flags = [*hosts.within(0), launcher], mpi_hosts(hosts, args.procs, folder)
         found[name] = lambda *r, l=command, f=flags, p=program: run_mpi(l, f, p, args, *r)
-    if hosts:
+    if hosts and "gloo" in args.peers:
         program = folder / "gloo_all_reduce"
         built = subprocess.run(["g++", "-std=c++20", "-O3", "-o", program, GLOO_SOURCE, "-lgloo",
                                 "-lpthread"], check=False, capture_output=True)
@@ -225,6 +240,8 @@ def main():
     parser.add_argument("--procs", type=int, default=2)
     parser.add_argument("--hosts", type=int, default=0, help="network namespaces; 0: none")
     parser.add_argument("--rate", help="of what a host sends, as tc(8) has it, like 1gbit")
+    parser.add_argument("--peers", default=",".join(PEERS), type=parse_peers,
+                        help="beside Tutti, as openmpi,gloo; empty: none (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--min-bytes", type=parse_bytes, default=8)
     parser.add_argument("--max-bytes", type=parse_bytes, default=64 << 20)
@@ -236,6 +253,8 @@ def main():
     args = parser.parse_args()
     if args.hosts and args.procs % args.hosts:
         parser.error(f"--procs {args.procs} is no multiple of --hosts {args.hosts}")
+    if args.hosts and os.geteuid() != 0:
+        parser.error("--hosts makes network namespaces, which only root may: run as root")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # or the hosts would stay
     names, samples = measure(args)
     print_table(args, names, samples)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A transport between two processes beside perftest and Open MPI, inside the emulated machine.
 
 One boot, interleaved: each round runs everything once, in another order. Latency of an 8-byte

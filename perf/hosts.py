@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts to measure between on one machine: network namespaces joined by a bridge, as many as
 wanted, each with a name and a /dev/shm of its own.
 

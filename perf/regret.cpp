@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regret of `auto`: how much slower the algorithm that the library chose is than the best there is.
 //
 //   regret [--procs 2,4,8] [-b 8] [-e 64M] [-f 2] [--every] [--csv FILE] [--svg FILE]
@@ -93,7 +94,8 @@ void print_map(const std::vector<Score>& scores) {
     const double percent = 100 * s.regret;
     rows[s.ranks] += percent <= 5 ? " ." : percent <= 20 ? " o" : percent <= 50 ? " X" : " #";
   }
-  fmt::print("# map, sizes from left to right: . at most 5%, o 20%, X 50%, # more\n");
+  fmt::print(
+      "# map, sizes from left to right: . at most 5%, o at most 20%, X at most 50%, # more\n");
   for (const auto& [ranks, row] : rows) fmt::print("# {:>4} ranks{}\n", ranks, row);
 }
 
@@ -217,9 +219,10 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   using namespace tutti::perf;
   Options options;
-  CLI::App app("Regret of auto: the chosen algorithm's time over the best one's, minus one",
-               "regret");
-  app.add_option("--procs", options.procs, "process counts, as 2,4,8")
+  CLI::App app(
+      "Measures the regret of auto: the chosen algorithm's time over the best one's, minus one.",
+      "regret");
+  app.add_option("--procs", options.procs, "process counts, e.g. 2,4,8")
       ->delimiter(',')
       ->check(CLI::Range(2, 256));
   const auto bytes = CLI::AsSizeValue(false);
@@ -233,16 +236,31 @@ int main(int argc, char** argv) {
   app.add_option("-n,--repetitions", options.contest.repetitions)
       ->check(CLI::Range(4, 1000))
       ->default_val(20);
-  app.add_option("--seconds", options.contest.seconds_a_size, "most of a size, but for the least")
+  app.add_option("--seconds", options.contest.seconds_a_size,
+                 "time limit per size (a minimum of repetitions always runs)")
       ->check(CLI::Range(0.001, 3600.0));
-  app.add_flag("--every", options.contest.every_candidate,
-               "every candidate near the cheapest, not the cheapest of each algorithm");
-  app.add_option("--csv", options.csv, "file for all samples");
-  app.add_option("--svg", options.svg, "file for the map");
+  app.add_flag(
+      "--every", options.contest.every_candidate,
+      "measure every candidate near the cheapest, not only the cheapest of each algorithm");
+  app.add_option("--csv", options.csv, "write all samples to this file");
+  app.add_option("--svg", options.svg, "draw the map into this file");
   if (const auto status = parse_flags(app, argc, argv)) return *status;
   if (options.contest.min_bytes < sizeof(float)) options.contest.min_bytes = sizeof(float);
   if (const std::string mistake = mistake_in(options.contest); !mistake.empty()) {
     fmt::print(stderr, "regret: {}\n", mistake);
+    return 2;
+  }
+  tuttiLauncher_t launcher = TUTTI_LAUNCHER_INITIALIZER;
+  if (tuttiGetLauncher(&launcher) != tuttiSuccess) {
+    fmt::print(stderr, "regret: {}\n", tuttiGetLastError(nullptr));
+    return 2;
+  }
+  if (launcher.nRanks > 1) {
+    fmt::print(
+        stderr,
+        "regret: it forks its own processes and cannot use a launcher's {}; start it without "
+        "a launcher, set TUTTI_LAUNCHER=none, or use tutti-validate\n",
+        launcher.nRanks);
     return 2;
   }
   return run(options);

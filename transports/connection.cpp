@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of what connection.hpp declares. The operations themselves are inline.
 #include "transports/connection.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection: an ordered, bounded stream of messages from one rank to another, as plain data.
 //
 // One source for every transport that shares memory. The sender writes a slot and then makes it
@@ -44,7 +45,7 @@ struct Cell {
 };
 static_assert(sizeof(Cell) == kCellBytes);
 
-// Where one plan puts one connection. Same at both ends, on all ranks, by construction.
+// Says where one plan puts one connection. Same at both ends, on all ranks, by construction.
 struct ConnectionSpec {
   Rank source = kNoRank;
   Rank destination = kNoRank;
@@ -76,8 +77,8 @@ struct Post {
   const std::byte* lent = nullptr;  // where the payload lies instead of in the slot; null: there
 };
 
-// What an end remembers of a (peer, index, direction) across plans. Owned by the transport, one
-// object per end, address stable until close().
+// Holds what an end remembers of a (peer, index, direction) across plans. Owned by the transport,
+// one object per end, address stable until close().
 struct alignas(64) ConnectionState {
   std::uint64_t next = 0;   // messages sent (or consumed) so far, absolute
   std::uint64_t seen = 0;   // cached counter of the other end
@@ -101,7 +102,7 @@ struct Connection {
   std::uint32_t slot = 0;           // state->next mod slots, from begin_operation on
 };
 
-// Where a message's payload lies: pieces of segment_bytes, segment_stride apart.
+// Says where a message's payload lies: pieces of segment_bytes, segment_stride apart.
 struct SlotView {
   std::byte* base = nullptr;
   std::size_t segment_bytes = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of an operation on a connection: the code of both ends, one source for every transport
 // that shares memory, and the very code that the interleaving checker runs.
 //
@@ -27,8 +28,8 @@
 
 namespace tutti {
 
-// What the operations need of a connection. `slot_header(c, slot)` and `payload_of(c, slot)` are
-// found next to the type; those of Connection stand below.
+// The functions that the operations need of a connection. `slot_header(c, slot)` and `payload_of(c,
+// slot)` are found next to the type; those of Connection stand below.
 template <typename C>
 concept ConnectionLike = requires(C& c, std::uint32_t slot) {
   c.cells->epoch;
@@ -160,7 +161,7 @@ template <ConnectionLike C>
 
 namespace connection_detail {
 
-// What of a message's slot holds anything: whole cells but for the last, or header and payload.
+// Returns the used part of a message's slot: whole cells but for the last, or header and payload.
 template <ConnectionLike C>
 [[nodiscard]] std::uint64_t slot_bytes_used(const C& c, std::uint64_t bytes) {
   return bytes + (c.protocol == Protocol::kFlagged ? cells_for(bytes) * kCellHeaderBytes

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a transport may ask of the job: short authenticated calls to a peer's service thread.
-// The runtime implements it (runtime/control); transports and their tests use it.
+// The control plane implements it (src/control); transports and their tests use it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 
 namespace tutti {
 
-// Where a rank lives. Exchanged at start, so equal on all ranks.
+// Says where a rank runs. Exchanged at start, so equal on all ranks.
 struct PeerInfo {
   Rank rank = kNoRank;
   std::int32_t pid = 0;

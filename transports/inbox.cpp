@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/inbox.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -9,8 +10,11 @@ namespace tutti {
 
 Result<std::uint64_t> round_arena(std::uint64_t arena_bytes) {
   if (arena_bytes > kMaxArenaBytes)
-    return make_error(Code::kInvalidArgument, fmt::format("an arena of {} bytes; the most is {}",
-                                                          arena_bytes, kMaxArenaBytes));
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "a receive buffer of {} bytes is too large: at most {}; lower TUTTI_ARENA_BYTES",
+            arena_bytes, kMaxArenaBytes));
   return (arena_bytes + kInboxPageBytes - 1) / kInboxPageBytes * kInboxPageBytes;
 }
 
@@ -36,10 +40,10 @@ Result<PrivateInbox> PrivateInbox::make(const InboxLayout& layout) {
   void* const base = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED)
-    return errno_error(fmt::format("no memory for an inbox of {} bytes; choose a smaller arena "
-                                   "(TUTTI_ARENA_BYTES)",
-                                   layout.total_bytes()),
-                       errno);
+    return errno_error(
+        fmt::format("there is no memory for a receive buffer of {} bytes; lower TUTTI_ARENA_BYTES",
+                    layout.total_bytes()),
+        errno);
   return PrivateInbox(static_cast<std::byte*>(base), layout);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's inbox: the memory in which its peers' messages land, or a mirror of it at a peer.
 //
 //   page 0          its owner's
@@ -20,7 +21,7 @@ namespace tutti {
 inline constexpr std::size_t kInboxPageBytes = 4096;  // of the layout; the machine's may be larger
 inline constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{1} << 40;
 
-// What one source rank writes (the receiver writes `consumed`).
+// Holds the words that one source rank writes (the receiver writes `consumed`).
 struct PairArea {
   ConnectionWords words[kMaxConnectionsPerPair];
   Cell cells[kCellsPerPair];
@@ -47,7 +48,7 @@ struct InboxLayout {
 // Rounded up to pages. Error: kInvalidArgument, beyond kMaxArenaBytes.
 [[nodiscard]] Result<std::uint64_t> round_arena(std::uint64_t arena_bytes);
 
-// What an end remembers of the connections with one peer in one direction.
+// Holds what an end remembers of the connections with one peer in one direction.
 struct ConnectionStates {
   ConnectionState of[kMaxConnectionsPerPair];
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packets: flagged messages in which payload and epoch are stored together, by many threads at
 // once.
 //
@@ -27,7 +28,7 @@
 //   would need it anyway). Device code is relaxed there, since a fence per line costs more than the
 //   line: a packet orders its own payload, and what its value was computed from (a buffer that was
 //   read for it may be overwritten after it has come). So where packets run all that a replica does
-//   is one block's, whose barriers order the rest (runtime/device/executor.cpp).
+//   is one block's, whose barriers order the rest (src/device/executor.cpp).
 // * Credits are those of any connection: the line may be written again once they are back.
 // One source for host and device. On the host one thread stores a whole line: std::atomic has no
 // 16 or 128 bytes that are lock-free everywhere, so there the epoch is stored last, with release.
@@ -44,7 +45,7 @@ enum class PacketFormat : std::uint8_t { kLl8, kLl16, kLl128 };
 
 inline constexpr std::uint32_t kUnitBytes = 8;  // payload comes in units of eight bytes
 
-// Of one line.
+// The shape of one line.
 struct LineShape {
   std::uint32_t bytes;    // in memory
   std::uint32_t units;    // of payload

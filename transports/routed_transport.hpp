@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ways in one: shared memory to the ranks of this host, the wire to those of others.
 //
-// What it tells of itself is true on both; a plan's connections may take either way.
+// Its answers about itself hold for both; a plan's connections may use either transport.
 #pragma once
 
 #include <memory>

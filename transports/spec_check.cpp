@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/spec_check.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string_view>
 
@@ -14,26 +15,27 @@ Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits) {
         fmt::format("connection {} -> {} #{}: {}", spec.source, spec.destination, spec.index, why));
   };
   const auto in_range = [&](Rank rank) { return rank >= 0 && rank < limits.ranks; };
-  if (!in_range(spec.source) || !in_range(spec.destination)) return refuse("no such rank");
+  if (!in_range(spec.source) || !in_range(spec.destination)) return refuse("there is no such rank");
   if (spec.source == spec.destination) return refuse("a rank has no connection to itself");
   if (spec.index >= limits.connections_per_pair)
-    return refuse("index beyond the pair's connections");
-  if (spec.slots == 0 || spec.slots > kMaxSlots) return refuse("slots out of range");
+    return refuse("the index is beyond the pair's connections");
+  if (spec.slots == 0 || spec.slots > kMaxSlots)
+    return refuse("the number of slots is out of range");
   switch (spec.protocol) {
     case Protocol::kFlagged: {
       const std::uint64_t cells = std::uint64_t{spec.slots} * spec.cells_per_slot;
       if (cells == 0 || spec.first_cell + cells > limits.cells_per_pair)
-        return refuse("cells outside the pair's");
+        return refuse("its cells are outside the pair's");
       return {};
     }
     case Protocol::kSlots:
       if (spec.slot_bytes <= kSlotHeaderBytes || spec.slot_bytes % kCacheLineBytes != 0 ||
           spec.arena_offset_bytes % kCacheLineBytes != 0)
         return refuse("slots must be whole cache lines, more than their header");
-      if (spec.slot_bytes > kMaxSlotBytes) return refuse("slots of more than 2 GiB");
+      if (spec.slot_bytes > kMaxSlotBytes) return refuse("slots may not be larger than 2 GiB");
       if (spec.arena_offset_bytes > limits.arena_bytes ||
           spec.slot_bytes > (limits.arena_bytes - spec.arena_offset_bytes) / spec.slots)
-        return refuse("slots outside the arena");
+        return refuse("its slots are outside the receive buffer");
       return {};
     case Protocol::kDirect:
       break;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Does a connection lie within what a transport has room for?
 #pragma once
 

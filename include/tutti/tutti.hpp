@@ -1,20 +1,22 @@
-// Tutti for C++20: ownership, types and exceptions over the C API, and nothing else.
+// SPDX-License-Identifier: Apache-2.0
+// Tutti for C++20: a thin layer over the C API that adds ownership, element types and exceptions.
 //
 //   tutti::Communicator comm(id, nranks, rank);       // id from tutti::UniqueId::create()
 //   std::vector<float> values = ...;
 //   comm.all_reduce(values, tuttiSum);                // in place; returns when complete
 //
-// Everything that tutti.h says of units, threads, order, blocking and errors holds here; this
-// header adds no state, thread or lock of its own. A failed call throws tutti::Exception, which
-// carries the result code. Destructors never throw: call finalize() or Group::end() where the
-// outcome matters. Header-only; needs libtutti.
+// The rules at the top of tutti.h about units, memory, streams, threads, order, blocking and errors
+// hold here. This header adds no state, thread or lock. A failed call throws tutti::Exception,
+// which carries the result code. Destructors never throw: call finalize() or Group::end() where the
+// outcome matters. Header-only; link libtutti.
 #pragma once
 
 #if !defined(__cplusplus) || __cplusplus < 202002L
-#error "tutti.hpp needs C++20: compile with -std=c++20, in CMake set(CMAKE_CXX_STANDARD 20)"
-#endif
+#error "tutti.hpp needs C++20: compile with -std=c++20, or link tutti::cpp in CMake"
+#else  // or a hundred errors of the compiler would follow this one
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <ranges>
@@ -24,6 +26,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#ifdef __STDCPP_BFLOAT16_T__
+#include <stdfloat>
+#endif
 
 #include "tutti/explain.h"
 #include "tutti/tutti.h"
@@ -31,8 +36,8 @@
 namespace tutti {
 inline namespace v0 {
 
-// What a failed call throws. code() says what to do next (see tuttiResult_t); what() is the
-// library's own message for this error.
+// Thrown by a failed call. code() says what to do next (see tuttiResult_t); what() is the library's
+// message for the error.
 class Exception : public std::runtime_error {
  public:
   Exception(tuttiResult_t code, const std::string& message)
@@ -43,7 +48,8 @@ class Exception : public std::runtime_error {
   tuttiResult_t code_;
 };
 
-// Throws unless `result` is tuttiSuccess. `comm` is where the message is looked up.
+// Throws Exception unless `result` is tuttiSuccess. The message is that of `comm`, or with nullptr
+// that of the calling thread.
 inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
   if (result == tuttiSuccess) return;
   const char* message = tuttiGetLastError(comm);
@@ -51,8 +57,9 @@ inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
   throw Exception(result, message);
 }
 
-// 16-bit floating types as storage: the bits and nothing more. Programs that have a half or
-// bfloat16 type of their own declare it with a specialization of DataTypeOf instead.
+// 16-bit floating types as storage: the bits, without arithmetic. The compiler's own _Float16
+// (C++23's std::float16_t) and std::bfloat16_t have a data type where they exist. A program that
+// has another half or bfloat16 type specializes DataTypeOf for it.
 struct Half {
   std::uint16_t bits = 0;
   bool operator==(const Half&) const = default;
@@ -62,7 +69,7 @@ struct Bfloat16 {
   bool operator==(const Bfloat16&) const = default;
 };
 
-// The data type of a C++ type. To add one:
+// Maps a C++ type to its tuttiDataType_t. To add a type:
 //   template <> struct tutti::DataTypeOf<MyHalf> {
 //     static constexpr tuttiDataType_t value = tuttiFloat16;
 //   };
@@ -100,17 +107,30 @@ template <>
 struct DataTypeOf<Bfloat16> {
   static constexpr tuttiDataType_t value = tuttiBfloat16;
 };
+#ifdef __FLT16_MANT_DIG__
+template <>
+struct DataTypeOf<_Float16> {
+  static constexpr tuttiDataType_t value = tuttiFloat16;
+};
+#endif
+#ifdef __STDCPP_BFLOAT16_T__
+template <>
+struct DataTypeOf<std::bfloat16_t> {
+  static constexpr tuttiDataType_t value = tuttiBfloat16;
+};
+#endif
 
 template <typename T>
 inline constexpr tuttiDataType_t data_type_of = DataTypeOf<std::remove_cv_t<T>>::value;
 
-// A type that has a data type.
+// A type for which DataTypeOf is defined, const or not.
 template <typename T>
 concept Element = requires {
   { DataTypeOf<std::remove_cv_t<T>>::value } -> std::convertible_to<tuttiDataType_t>;
 };
 
-// A vector, array, span, ... of elements. Its memory stays the caller's.
+// A contiguous range of elements: a vector, array, span and the like. Its memory stays the
+// caller's. A WritableElementRange is one whose elements are not const.
 template <typename R>
 concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     Element<std::ranges::range_value_t<R>>;
@@ -118,12 +138,13 @@ template <typename R>
 concept WritableElementRange =
     ElementRange<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
-// How ranks find and trust each other. Plain bytes: send them to the ranks that may join, and to
-// nobody else.
+// An address and a secret, by which ranks find and trust each other. Plain bytes: send them to the
+// ranks that may join, and to nobody else.
 struct UniqueId {
   tuttiUniqueId value{};
 
-  // Once for each communicator, on one rank.
+  // Creates the id of one communicator (tuttiGetUniqueId). One rank calls it; never waits for a
+  // peer.
   [[nodiscard]] static UniqueId create() {
     UniqueId id;
     check(tuttiGetUniqueId(&id.value));
@@ -140,7 +161,8 @@ struct UniqueId {
   }
 };
 
-// The launcher that started this process, and this process's place in it. Without one: rank 0 of 1.
+// The launcher that started this process, with the rank of this process and the number of
+// processes. Without a launcher: rank 0 of 1.
 struct Launcher {
   tuttiLauncher_t value = TUTTI_LAUNCHER_INITIALIZER;
 
@@ -151,7 +173,8 @@ struct Launcher {
   }
   [[nodiscard]] int rank() const { return value.rank; }
   [[nodiscard]] int nranks() const { return value.nRanks; }
-  // Collective, once in a process's life.
+  // One id for all processes of the launcher (tuttiGetLauncherUniqueId). Collective; each process
+  // calls it at most once. Blocks until all have called, at most for the initialization timeout.
   [[nodiscard]] static UniqueId unique_id() {
     UniqueId id;
     check(tuttiGetLauncherUniqueId(&id.value));
@@ -159,19 +182,21 @@ struct Launcher {
   }
 };
 
-// A group: calls made while it is open are held back and run together by end(). It is how one
-// thread drives several ranks. Belongs to the thread that opened it. A Communicator that is made in
-// a group is usable after end(); it may be moved before. If end() throws, those that were made in
-// the group hold invalid handles. One that is destroyed before end() makes end() throw.
+// Holds back the calls that its thread makes while it is open; end() runs them together. With a
+// group one thread can drive several ranks. It belongs to the thread that opened it. A Communicator
+// that is created in a group can be moved at once and used after end(). If end() throws, the
+// communicators created in the group hold invalid handles. Destroying a communicator of the group
+// before end() makes end() throw.
 class Group {
  public:
   Group() { check(tuttiGroupStart()); }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  // Runs the group too, but drops its error.
+  // Ends the group if it is open, and drops the error.
   ~Group() {
     if (open_) static_cast<void>(tuttiGroupEnd());
   }
+  // Runs the calls. Returns when all calls with host memory are complete.
   void end() {
     open_ = false;
     check(tuttiGroupEnd());
@@ -181,31 +206,140 @@ class Group {
   bool open_ = true;
 };
 
-// One rank's communicator. Move-only; the destructor destroys it (bounded, see tuttiCommDestroy).
+// Page-aligned memory of tuttiMemAlloc, zero at first, which can become part of a window.
+// Move-only. Destroy the windows in it first: memory that is still part of a window is not freed.
+class Memory {
+ public:
+  Memory() noexcept = default;
+  explicit Memory(std::size_t bytes) : bytes_(bytes) { check(tuttiMemAlloc(&data_, bytes)); }
+  Memory(Memory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { static_cast<void>(tuttiMemFree(data_)); }
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return bytes_; }
+  // The memory as elements of T; a remainder that is smaller than a T is left out.
+  template <Element T>
+  [[nodiscard]] std::span<T> as() const noexcept {
+    return {static_cast<T*>(data_), bytes_ / sizeof(T)};
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class Communicator;
+
+// A range that every rank registered (tuttiCommWindowRegister): ranks on the same host read it in
+// place. Collective to make; the destructor ends it for this rank alone, once no operation uses
+// the range. It may outlive its communicator. Move-only.
+class Window {
+ public:
+  Window() noexcept = default;
+  inline Window(Communicator& comm, void* data, std::size_t bytes,
+                int flags = TUTTI_WIN_COLL_SYMMETRIC);
+  inline Window(Communicator& comm, const Memory& memory, int flags = TUTTI_WIN_COLL_SYMMETRIC);
+  Window(Window&& other) noexcept
+      : comm_(std::exchange(other.comm_, nullptr)),
+        handle_(std::exchange(other.handle_, nullptr)) {}
+  Window& operator=(Window&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  ~Window() {
+    if (handle_ != nullptr) static_cast<void>(tuttiCommWindowDeregister(comm_, handle_));
+  }
+
+  [[nodiscard]] tuttiWindow_t get() const noexcept { return handle_; }
+
+ private:
+  tuttiComm_t comm_ = nullptr;
+  tuttiWindow_t handle_ = nullptr;
+};
+
+// A range that this rank alone registered (tuttiCommRegister): calls send it to other hosts by RDMA
+// without a copy. Destroy it before the memory is freed. It may outlive its communicator.
+// Move-only.
+class Registration {
+ public:
+  Registration() noexcept = default;
+  inline Registration(Communicator& comm, void* data, std::size_t bytes);
+  Registration(Registration&& other) noexcept
+      : comm_(std::exchange(other.comm_, nullptr)),
+        handle_(std::exchange(other.handle_, nullptr)) {}
+  Registration& operator=(Registration&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() {
+    if (handle_ != nullptr) static_cast<void>(tuttiCommDeregister(comm_, handle_));
+  }
+
+ private:
+  tuttiComm_t comm_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+// One rank of a communicator. Move-only. The destructor calls tuttiCommDestroy, which is bounded.
+// One thread at a time uses it. Any thread may call state() and revoke(), which
+// ends the call of another thread; abort() changes the object, as a move does.
 class Communicator {
  public:
-  // Collective over the ranks; blocks until all have joined. `config` from
-  // TUTTI_CONFIG_INITIALIZER. Several ranks in one thread: see init_all, or use one thread a rank.
+  // An empty communicator: every call on it throws tuttiInvalidArgument.
+  Communicator() noexcept = default;
+  // Joins as `rank` of `nranks`. Collective: blocks until all ranks have joined, at most for the
+  // initialization timeout. `config` starts from TUTTI_CONFIG_INITIALIZER. To drive several ranks
+  // from one thread, use init_all or a Group.
   Communicator(const UniqueId& id, int nranks, int rank) {
     check(tuttiCommInitRank(&comm_, nranks, id.value, rank));
   }
   Communicator(const UniqueId& id, int nranks, int rank, tuttiConfig_t config) {
     check(tuttiCommInitRankConfig(&comm_, nranks, id.value, rank, &config));
   }
-  // Takes ownership of a handle; NULL is an empty communicator.
+  // Takes ownership of a handle. NULL makes an empty communicator.
   explicit Communicator(tuttiComm_t comm) noexcept : comm_(comm) {}
 
-  // The communicator of all processes that the launcher started; for the first one of a process.
-  [[nodiscard]] static Communicator from_launcher() {
+  // The communicator of all processes that the launcher started. Collective; a process can call it
+  // once, and creates further communicators with UniqueId.
+  [[nodiscard]] static Communicator from_launcher(tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER) {
     const Launcher launcher = Launcher::find();
-    return Communicator(Launcher::unique_id(), launcher.nranks(), launcher.rank());
+    return Communicator(Launcher::unique_id(), launcher.nranks(), launcher.rank(), config);
   }
 
-  // All ranks of a new communicator in this process, in rank order.
+  // A new communicator with all of its ranks in this process, returned in rank order.
   [[nodiscard]] static std::vector<Communicator> init_all(int nranks) {
     std::vector<tuttiComm_t> handles(nranks > 0 ? static_cast<std::size_t>(nranks) : 1);
     check(tuttiCommInitAll(handles.data(), nranks, nullptr));
     return {handles.begin(), handles.end()};
+  }
+  // The same, with the CUDA device of each rank.
+  [[nodiscard]] static std::vector<Communicator> init_all(std::span<const int> devices) {
+    std::vector<tuttiComm_t> handles(devices.empty() ? 1 : devices.size());
+    check(tuttiCommInitAll(handles.data(), static_cast<int>(devices.size()), devices.data()));
+    return {handles.begin(), handles.end()};
+  }
+  // The same on host memory, with a configuration for all of them. Not inside a Group.
+  [[nodiscard]] static std::vector<Communicator> init_all(int nranks, const tuttiConfig_t& config) {
+    const UniqueId id = UniqueId::create();
+    std::vector<Communicator> ranks;
+    Group group;
+    for (int rank = 0; rank < nranks; ++rank) ranks.emplace_back(id, nranks, rank, config);
+    group.end();
+    return ranks;
   }
 
   Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
@@ -220,19 +354,19 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator() { static_cast<void>(tuttiCommDestroy(comm_)); }
 
-  // output[i] = op over all ranks of input[i]. Both have the same number of elements, on all ranks.
+  // All-reduce: output[i] on every rank = op over all ranks of input[i]. Both ranges have the same
+  // size, on all ranks.
   template <ElementRange In, WritableElementRange Out>
   requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
   void all_reduce(const In& input, Out&& output, tuttiRedOp_t op = tuttiSum,
                   tuttiStream_t stream = nullptr) {
-    if (std::ranges::size(input) != std::ranges::size(output))
-      throw Exception(tuttiInvalidArgument, "all_reduce: input and output differ in length");
+    check_length("all_reduce", std::ranges::size(output), std::ranges::size(input));
     check(tuttiAllReduce(std::ranges::data(input), std::ranges::data(output),
                          std::ranges::size(input), data_type_of<std::ranges::range_value_t<In>>, op,
                          comm_, stream),
           comm_);
   }
-  // The same in place.
+  // All-reduce in place: values[i] on every rank = op over all ranks of values[i].
   template <WritableElementRange Values>
   void all_reduce(Values&& values, tuttiRedOp_t op = tuttiSum, tuttiStream_t stream = nullptr) {
     check(tuttiAllReduce(std::ranges::data(values), std::ranges::data(values),
@@ -240,6 +374,74 @@ class Communicator {
                          data_type_of<std::ranges::range_value_t<Values>>, op, comm_, stream),
           comm_);
   }
+
+  // Reduce: output[i] on `root` = op over all ranks of input[i]. On root both ranges have the same
+  // size; on the other ranks output is not used and may be empty.
+  template <ElementRange In, WritableElementRange Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+  void reduce(const In& input, Out&& output, int root, tuttiRedOp_t op = tuttiSum,
+              tuttiStream_t stream = nullptr) {
+    if (rank() == root) check_length("reduce", std::ranges::size(output), std::ranges::size(input));
+    check(tuttiReduce(std::ranges::data(input), std::ranges::data(output), std::ranges::size(input),
+                      data_type_of<std::ranges::range_value_t<In>>, op, root, comm_, stream),
+          comm_);
+  }
+  // Broadcast in place: values on every rank = values on `root`. All ranges have the same size.
+  template <WritableElementRange Values>
+  void broadcast(Values&& values, int root, tuttiStream_t stream = nullptr) {
+    check(tuttiBroadcast(std::ranges::data(values), std::ranges::data(values),
+                         std::ranges::size(values),
+                         data_type_of<std::ranges::range_value_t<Values>>, root, comm_, stream),
+          comm_);
+  }
+  // Reduce-scatter: output on rank r = op over all ranks of block r of input. input has nranks
+  // blocks of output's size.
+  template <ElementRange In, WritableElementRange Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+  void reduce_scatter(const In& input, Out&& output, tuttiRedOp_t op = tuttiSum,
+                      tuttiStream_t stream = nullptr) {
+    check_length("reduce_scatter", std::ranges::size(input), std::ranges::size(output) * count());
+    check(tuttiReduceScatter(std::ranges::data(input), std::ranges::data(output),
+                             std::ranges::size(output),
+                             data_type_of<std::ranges::range_value_t<In>>, op, comm_, stream),
+          comm_);
+  }
+  // All-gather: block r of output on every rank = input of rank r. output has nranks blocks of
+  // input's size.
+  template <ElementRange In, WritableElementRange Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+  void all_gather(const In& input, Out&& output, tuttiStream_t stream = nullptr) {
+    check_length("all_gather", std::ranges::size(output), std::ranges::size(input) * count());
+    check(tuttiAllGather(std::ranges::data(input), std::ranges::data(output),
+                         std::ranges::size(input), data_type_of<std::ranges::range_value_t<In>>,
+                         comm_, stream),
+          comm_);
+  }
+
+  // Collective: a communicator of the ranks with the same color, ordered by key (tuttiCommSplit).
+  // Empty on a rank whose color is TUTTI_SPLIT_NOCOLOR. Without `config`: this communicator's.
+  [[nodiscard]] Communicator split(int color, int key = 0) {
+    tuttiComm_t made = nullptr;
+    check(tuttiCommSplit(comm_, color, key, &made, nullptr), comm_);
+    return Communicator(made);
+  }
+  [[nodiscard]] Communicator split(int color, int key, tuttiConfig_t config) {
+    tuttiComm_t made = nullptr;
+    check(tuttiCommSplit(comm_, color, key, &made, &config), comm_);
+    return Communicator(made);
+  }
+  // Collective over the ranks that live and are not excluded: a communicator of them
+  // (tuttiCommShrink). With TUTTI_SHRINK_ABORT also after an error.
+  [[nodiscard]] Communicator shrink(int flags = TUTTI_SHRINK_DEFAULT,
+                                    std::span<const int> excluded = {}) {
+    std::vector<int> list(excluded.begin(), excluded.end());
+    tuttiComm_t made = nullptr;
+    check(tuttiCommShrink(comm_, list.data(), static_cast<int>(list.size()), &made, nullptr, flags),
+          comm_);
+    return Communicator(made);
+  }
+  // Ends all operations on all ranks and keeps the communicator, for split() and shrink().
+  void revoke() { check(tuttiCommRevoke(comm_, TUTTI_REVOKE_DEFAULT), comm_); }
 
   [[nodiscard]] int rank() const {
     int value = 0;
@@ -251,7 +453,7 @@ class Communicator {
     check(tuttiCommCount(comm_, &value), comm_);
     return value;
   }
-  // tuttiSuccess, or the code that poisoned the communicator.
+  // tuttiSuccess, or the code of the error that poisoned the communicator. Any thread.
   [[nodiscard]] tuttiResult_t state() const {
     tuttiResult_t value = tuttiSuccess;
     check(tuttiCommGetAsyncError(comm_, &value), comm_);
@@ -263,29 +465,53 @@ class Communicator {
     return value;
   }
 
-  // Every way to run an all-reduce of so many elements, and why the library takes the one it does.
-  [[nodiscard]] std::string explain(std::size_t count, tuttiDataType_t type,
+  // A table of the candidates for a call of `collective` ("all_reduce") with `count` elements, with
+  // their prices and the one that runs (tuttiExplain).
+  [[nodiscard]] std::string explain(const char* collective, std::size_t count, tuttiDataType_t type,
                                     bool in_windows = false) const {
     const char* text = nullptr;
-    check(tuttiExplain(comm_, count, type, in_windows ? 1 : 0, &text), comm_);
+    check(tuttiExplain(comm_, collective, count, type, in_windows ? 1 : 0, &text), comm_);
     return text;
   }
 
-  // nullptr or "auto": the library chooses. Call it on all ranks alike.
+  // Forces the algorithm of later operations; nullptr or "auto" lets the library choose. Call it on
+  // all ranks between the same two operations (tuttiCommSetAlgorithm).
   void set_algorithm(const char* name) { check(tuttiCommSetAlgorithm(comm_, name), comm_); }
-  // Completes what was issued; throws where the destructor would drop an error.
+  // Completes all operations that were issued. Throws errors that the destructor would drop.
   void finalize() { check(tuttiCommFinalize(comm_), comm_); }
-  // Ends all operations on all ranks; the communicator is empty afterwards.
+  // Ends all operations on all ranks. The communicator is empty afterwards.
   void abort() { check(tuttiCommAbort(std::exchange(comm_, nullptr))); }
 
+  // The handle, which the communicator keeps.
   [[nodiscard]] tuttiComm_t get() const noexcept { return comm_; }
   [[nodiscard]] explicit operator bool() const noexcept { return comm_ != nullptr; }
-  // Gives the handle away.
+  // Gives up the handle: the caller destroys it, and the communicator is empty.
   [[nodiscard]] tuttiComm_t release() noexcept { return std::exchange(comm_, nullptr); }
 
  private:
+  [[nodiscard]] std::size_t count() const { return static_cast<std::size_t>(nranks()); }
+  static void check_length(const char* function, std::size_t elements, std::size_t expected) {
+    if (elements == expected) return;
+    throw Exception(tuttiInvalidArgument, std::string(function) + ": a range has " +
+                                              std::to_string(elements) + " elements, not " +
+                                              std::to_string(expected));
+  }
+
   tuttiComm_t comm_ = nullptr;
 };
 
+inline Window::Window(Communicator& comm, void* data, std::size_t bytes, int flags)
+    : comm_(comm.get()) {
+  check(tuttiCommWindowRegister(comm_, data, bytes, &handle_, flags), comm_);
+}
+inline Window::Window(Communicator& comm, const Memory& memory, int flags)
+    : Window(comm, memory.data(), memory.size_bytes(), flags) {}
+inline Registration::Registration(Communicator& comm, void* data, std::size_t bytes)
+    : comm_(comm.get()) {
+  check(tuttiCommRegister(comm_, data, bytes, &handle_), comm_);
+}
+
 }  // namespace v0
 }  // namespace tutti
+
+#endif  // C++20

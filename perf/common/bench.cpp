@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/bench.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -37,9 +38,8 @@ const PageSource& window_pages() {
 
 }  // namespace
 
-Bench::Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
-             const BenchPlace& place)
-    : collective_(collective),
+Bench::Bench(const Tool& tool, const Options& options, ThreadRanks& ranks, const BenchPlace& place)
+    : tool_(tool),
       options_(options),
       ranks_(ranks),
       place_(place),
@@ -57,11 +57,12 @@ void Bench::allocate() {
   const PageSource& source = place_.gpus != nullptr ? place_.gpus->pages()
                              : options_.windows     ? window_pages()
                                                     : private_pages();
+  const std::size_t blocks = tool_.info().blocks_among(ranks_.all_ranks());
   for (int i = 0; i < ranks_.count(); ++i) {
     if (place_.gpus != nullptr) place_.gpus->use(place_.gpus->of_rank(ranks_.rank(i)));
     buffers_.push_back({GuardedBuffer(options_.max_bytes, misalign, source),
                         GuardedBuffer(options_.max_bytes, misalign, source),
-                        GuardedBuffer(kProbeBytes, 0, source),
+                        GuardedBuffer(kProbeBytes * blocks, 0, source),
                         nullptr,
                         {},
                         {}});
@@ -116,32 +117,53 @@ std::uint64_t Bench::buffer_bytes() const {
 }
 
 void Bench::run() {
-  for (const tuttiDataType_t type : options_.types) {
-    for (const Op op : options_.ops) {
+  const CollectiveInfo& info = tool_.info();
+  const int first_root = info.rooted ? std::max(options_.root, 0) : 0;
+  const int last_root = info.rooted && options_.root < 0 ? ranks_.all_ranks() - 1 : first_root;
+  const std::vector<Op> ops = info.reduces() ? options_.ops : std::vector{Op::kSum};
+  for (const tuttiDataType_t type : options_.types)
+    for (const Op op : ops) {
       if (!prepare(type, op)) continue;
+      root_ = first_root;
       warm_up();
-      for (const std::uint64_t bytes : sizes_of(options_)) {
-        const Walk walk = walk_of(bytes);
-        Row row;
-        row.bytes = walk.bytes;
-        row.count = walk.count;
-        row.type = type_name(type);
-        row.op = op_name(op);
-        if (place_.reporter != nullptr) place_.reporter->row_started(row);
-        for (const bool in_place : {false, true}) {
-          Measurement measurement = measure(walk, in_place);
-          wrong_ += measurement.wrong.value_or(0);
-          busbw_sum_ += measurement.busbw;
-          ++measurements_;
-          if (place_.reporter != nullptr) place_.reporter->measured(measurement);
-          (in_place ? row.in_place : row.out_of_place) = std::move(measurement);
-        }
-        if (place_.reporter != nullptr) place_.reporter->row_finished(row);
-        if (place_.reporter != nullptr && options_.explain)
-          place_.reporter->explained(ranks_.comm(0).explain(walk.count, type, options_.windows));
+      for (int root = first_root; root <= last_root; ++root) {
+        root_ = root;
+        run_sizes();
       }
     }
+}
+
+// Measures all sizes for one type, operation and root.
+void Bench::run_sizes() {
+  for (const std::uint64_t bytes : sizes_of(options_)) {
+    const Walk walk = walk_of(bytes);
+    Row row;
+    row.bytes = walk.bytes;
+    row.count = walk.count;
+    row.type = type_name(spec_.type);
+    row.op = tool_.info().reduces() ? op_name(spec_.op) : "none";
+    row.root = tool_.info().rooted ? root_ : -1;
+    if (place_.reporter != nullptr) place_.reporter->row_started(row);
+    for (const bool in_place : {false, true}) {
+      Measurement measurement = measure(walk, in_place);
+      wrong_ += measurement.wrong.value_or(0);
+      busbw_sum_ += measurement.busbw;
+      ++measurements_;
+      if (place_.reporter != nullptr) place_.reporter->measured(measurement);
+      (in_place ? row.in_place : row.out_of_place) = std::move(measurement);
+    }
+    if (place_.reporter != nullptr) place_.reporter->row_finished(row);
+    if (place_.reporter != nullptr && options_.explain && walk.count > 0)
+      place_.reporter->explained(ranks_.comm(0).explain(tool_.info().name.data(), walk.count,
+                                                        spec_.type, options_.windows));
   }
+}
+
+Bench::Part Bench::part_of(const BufferRule& rule, const Walk& walk, int rank) const {
+  const CollectiveInfo& info = tool_.info();
+  const std::size_t begin = info.first_element(rule, walk.count, rank) * element_;
+  if (!CollectiveInfo::has(rule, rank, root_)) return {begin, begin};
+  return {begin, begin + info.elements(rule, walk.count, ranks_.all_ranks()) * element_};
 }
 
 // Fills the send buffers for (type, op). False: the library cannot do it, and "all" was asked for,
@@ -157,12 +179,15 @@ bool Bench::prepare(tuttiDataType_t type, Op op) {
                                       ranks_.comm(0).get()),
             ranks_.comm(0).get());
       static_cast<void>(tuttiRedOpDestroy(made, ranks_.comm(0).get()));
-      throw Exception(tuttiNotSupported, "this tool has no data for mulsum yet");
+      throw Exception(tuttiNotSupported,
+                      "this tool has no test data for mulsum; choose another operation with -o");
     }
+    const Walk one{.count = 1};
     ranks_.for_each(false, [&](int i) {
-      void* const one = buffers(i).probe.data();
-      return collective_.run(one, one, 1, type, library_op(op), 0, ranks_.comm(i).get(),
-                             streams_.of(i));
+      std::byte* const data = buffers(i).probe.data();
+      return tool_.run({data + part_of(tool_.info().input, one, ranks_.rank(i)).begin,
+                        data + part_of(tool_.info().output, one, ranks_.rank(i)).begin, 1, type,
+                        library_op(op), 0, ranks_.comm(i).get(), streams_.of(i)});
     });
     streams_.wait();
   } catch (const Exception& error) {
@@ -189,8 +214,9 @@ bool Bench::prepare(tuttiDataType_t type, Op op) {
 
 Bench::Walk Bench::walk_of(std::uint64_t bytes) const {
   Walk walk;
-  walk.count = bytes / element_;
-  walk.bytes = walk.count * element_;
+  const std::uint64_t blocks = tool_.info().blocks_among(ranks_.all_ranks());
+  walk.count = bytes / element_ / blocks;
+  walk.bytes = walk.count * blocks * element_;
   walk.regions = walk.bytes == 0 ? 1 : std::max<std::uint64_t>(1, options_.max_bytes / walk.bytes);
   return walk;
 }
@@ -214,10 +240,12 @@ std::uint64_t Bench::timed_operations() const {
 void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool group) {
   ranks_.for_each(group, [&](int i) {
     RankBuffers& b = buffers(i);
-    std::byte* receive = b.receive.data() + offset;
-    const std::byte* send = in_place ? receive : b.send.data() + offset;
-    return collective_.run(send, receive, walk.count, spec_.type, library_op(spec_.op), 0,
-                           ranks_.comm(i).get(), streams_.of(i));
+    const std::byte* const from = (in_place ? b.receive : b.send).data() + offset;
+    return tool_.run(
+        {from + part_of(tool_.info().input, walk, ranks_.rank(i)).begin,
+         b.receive.data() + offset + part_of(tool_.info().output, walk, ranks_.rank(i)).begin,
+         walk.count, spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(),
+         streams_.of(i)});
   });
 }
 
@@ -226,8 +254,8 @@ void Bench::run_once(const Walk& walk, std::size_t offset, bool in_place) {
   streams_.wait();
 }
 
-// What the receive buffer holds before operations on [begin, end): the input if in place, else
-// what no result can be taken for.
+// Fills the receive buffer before operations on [begin, end): the input if in place, else what no
+// result can be taken for.
 void Bench::reset_receive(std::size_t begin, std::size_t end, bool in_place) {
   for (RankBuffers& b : buffers_) {
     const MemoryView receive = b.receive.memory().part(begin, end);
@@ -253,7 +281,7 @@ Measurement Bench::measure(const Walk& walk, bool in_place) {
   if (options_.report_cputime && streams_.on_gpus())
     m.time_us = combine_times(timing.cpu_seconds) * 1e6;
   m.graph = timing.graph;
-  m.busbw = m.algbw * collective_.busbw_factor(ranks_.all_ranks());
+  m.busbw = m.algbw * tool_.info().bus_factor(ranks_.all_ranks());
   if (options_.per_iteration) m.iterations = combine_iterations(timing.iterations);
   if (options_.checks > 0) {
     std::vector<Findings> found = check_timed(walk, in_place);
@@ -383,17 +411,14 @@ IterationStats Bench::combine_iterations(const std::vector<double>& times) {
 std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
   std::vector<Findings> found(static_cast<std::size_t>(ranks_.count()));
   const std::uint64_t operations = timed_operations();
-  const bool idempotent = spec_.op == Op::kMax || spec_.op == Op::kMin;
+  const bool idempotent = !tool_.info().reduces() || spec_.op == Op::kMax || spec_.op == Op::kMin;
   const bool twice = operations > walk.regions || (graphs() && options_.graph_launches > 1);
   if (in_place && twice && !idempotent) return found;
   const std::uint64_t last = operations - 1;
   const std::uint64_t other = (options_.seed * 2654435761u + walk.bytes) % operations;
   for (int i = 0; i < ranks_.count(); ++i) {
-    RankBuffers& b = buffers(i);
     for (const std::uint64_t iteration : {last, other}) {
-      const std::size_t offset = walk.offset(iteration);
-      check_result(spec_, offset / element_, b.receive.memory().part(offset, offset + walk.bytes),
-                   found[static_cast<std::size_t>(i)]);
+      check_part(walk, walk.offset(iteration), i, found[static_cast<std::size_t>(i)]);
       if (walk.offset(other) == walk.offset(last)) break;
     }
     if (!found[static_cast<std::size_t>(i)].first.empty())
@@ -402,21 +427,56 @@ std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
   return found;
 }
 
+// Compares the data that a rank received in a region: of one block where the blocks are of
+// different ranks.
+void Bench::check_part(const Walk& walk, std::size_t region, int i, Findings& findings) {
+  const CollectiveInfo& info = tool_.info();
+  const Part part = part_of(info.output, walk, ranks_.rank(i));
+  const std::size_t block = walk.count * element_;
+  const bool by_block = info.outcome == Outcome::kOwnersInput;
+  DataSpec spec = spec_;
+  if (info.outcome == Outcome::kRootsInput) spec.copied_from = root_;
+  for (std::size_t begin = part.begin; begin < part.end;) {
+    const std::size_t end = by_block ? begin + block : part.end;
+    if (by_block) spec.copied_from = static_cast<int>(begin / block);
+    check_result(spec, (region + begin) / element_,
+                 buffers(i).receive.memory().part(region + begin, region + end), findings);
+    begin = end;
+  }
+}
+
+// In place, what lies in the region beside the result is the rank's input still.
+void Bench::check_kept(const Walk& walk, std::size_t region, int i, Findings& findings) {
+  const Part part = part_of(tool_.info().output, walk, ranks_.rank(i));
+  DataSpec spec = spec_;
+  spec.copied_from = ranks_.rank(i);
+  for (const auto& [begin, end] : {Part{0, part.begin}, Part{part.end, walk.bytes}})
+    if (begin < end)
+      check_result(spec, (region + begin) / element_,
+                   buffers(i).receive.memory().part(region + begin, region + end), findings);
+}
+
 // One operation of its own between guards; then everything around it is looked at.
 void Bench::check_separately(const Walk& walk, int check, bool in_place,
                              std::vector<Findings>& found) {
   const std::size_t begin = walk.offset(static_cast<std::uint64_t>(check));
   const std::size_t end = begin + walk.bytes;
-  std::vector<RegionGuard> surroundings;
-  for (RankBuffers& b : buffers_) surroundings.emplace_back(b.receive.memory(), begin, end);
   reset_receive(begin, end, in_place);
+  std::vector<RegionGuard> surroundings;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    // In place the whole region is input, which check_kept looks at.
+    const Part part =
+        in_place ? Part{0, walk.bytes} : part_of(tool_.info().output, walk, ranks_.rank(i));
+    surroundings.emplace_back(buffers(i).receive.memory(), begin + part.begin, begin + part.end);
+  }
   run_once(walk, begin, in_place);
   // The probe of the send buffer covers what the timed iterations used too.
   const std::size_t sent = std::max(end, walk.bytes * std::min(walk.regions, timed_operations()));
   for (int i = 0; i < ranks_.count(); ++i) {
     RankBuffers& b = buffers(i);
     Findings& f = found[static_cast<std::size_t>(i)];
-    check_result(spec_, begin / element_, b.receive.memory().part(begin, end), f);
+    check_part(walk, begin, i, f);
+    if (in_place) check_kept(walk, begin, i, f);
     surroundings[static_cast<std::size_t>(i)].check(f);
     check_guards("send", b.send, f);
     check_guards("receive", b.receive, f);
@@ -430,7 +490,7 @@ void Bench::describe(const Walk& walk, bool in_place, const std::vector<Findings
     if (found[i].wrong == 0) continue;
     const std::string line =
         fmt::format("# wrong: rank {}, {} {} {}, {} bytes, {}: {} (of {} findings on this rank)\n",
-                    ranks_.first_rank() + static_cast<int>(i), collective_.name,
+                    ranks_.first_rank() + static_cast<int>(i), tool_.info().name,
                     type_name(spec_.type), op_name(spec_.op), walk.bytes,
                     in_place ? "in-place" : "out-of-place", found[i].first, found[i].wrong);
     static_cast<void>(std::fputs(line.c_str(), stderr));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures and checks one collective on the ranks of one thread, in step with all others.
 //
 // Method, as nccl-tests: for each type, operation and size, out-of-place then in-place: a barrier,
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "common/check.hpp"
 #include "common/options.hpp"
 #include "common/ranks.hpp"
@@ -23,16 +25,28 @@
 
 namespace tutti::perf {
 
-// A collective as the tools see it. Send and receive have `count` elements each.
-struct Collective {
-  const char* program;  // "all_reduce_perf"
-  const char* name;     // "all_reduce"
-  double (*busbw_factor)(int ranks);
-  tuttiResult_t (*run)(const void* send, void* receive, std::size_t count, tuttiDataType_t type,
-                       tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
+// Holds the arguments of a tool's call.
+struct Arguments {
+  const void* send;
+  void* receive;
+  std::size_t count;  // as in the interface
+  tuttiDataType_t type;
+  tuttiRedOp_t op;
+  int root;
+  tuttiComm_t comm;
+  tuttiStream_t stream;
 };
 
-// Where rank 0's thread sends what it learns. Other threads have none.
+// A tool: a row of the table of collectives, and the function that it measures.
+struct Tool {
+  Collective collective;
+  tuttiResult_t (*run)(const Arguments& arguments);
+
+  [[nodiscard]] const CollectiveInfo& info() const { return info_of(collective); }
+  [[nodiscard]] std::string program() const { return std::string(info().name) + "_perf"; }
+};
+
+// Receives the results of rank 0's thread. Other threads have none.
 class Reporter {
  public:
   virtual ~Reporter() = default;
@@ -54,8 +68,7 @@ class Bench {
  public:
   // Allocates the buffers and, if the options say so, makes them windows (collective). `options`
   // and `ranks` must outlive the object.
-  Bench(const Collective& collective, const Options& options, ThreadRanks& ranks,
-        const BenchPlace& place);
+  Bench(const Tool& tool, const Options& options, ThreadRanks& ranks, const BenchPlace& place);
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
   ~Bench();
@@ -77,17 +90,19 @@ class Bench {
     std::vector<tuttiWindow_t> windows;
     std::vector<void*> registrations;
   };
-  // One size: how iterations walk through the buffers.
+  // One size: how iterations walk through the buffers, each of which has room for the whole data of
+  // -e. A region holds the data of one operation; a rank's own block lies in it where it lies in
+  // the data.
   struct Walk {
-    std::uint64_t count = 0;
-    std::size_t bytes = 0;
+    std::uint64_t count = 0;    // as in the interface
+    std::size_t bytes = 0;      // of the whole data
     std::uint64_t regions = 1;  // iteration t uses region t mod regions
     [[nodiscard]] std::size_t offset(std::uint64_t iteration) const {
       return bytes * (iteration % regions);
     }
   };
 
-  // What a measurement took: of one operation, in seconds.
+  // Holds the times of one operation, in seconds.
   struct Timing {
     double seconds = 0, cpu_seconds = 0;  // cpu: until the last call returned
     std::vector<double> iterations;       // -I: of each iteration
@@ -97,7 +112,16 @@ class Bench {
   void allocate();
   void make_windows();
   void register_buffers();
+  void run_sizes();
   bool prepare(tuttiDataType_t type, Op op);
+  // Describes the part of a region that a rank's send or receive buffer holds: [begin, end) in
+  // bytes; empty where it has none.
+  struct Part {
+    std::size_t begin = 0, end = 0;
+  };
+  [[nodiscard]] Part part_of(const BufferRule& rule, const Walk& walk, int rank) const;
+  void check_part(const Walk& walk, std::size_t region, int i, Findings& findings);
+  void check_kept(const Walk& walk, std::size_t region, int i, Findings& findings);
   void warm_up();
   Measurement measure(const Walk& walk, bool in_place);
   Timing time_iterations(const Walk& walk, bool in_place);
@@ -119,13 +143,14 @@ class Bench {
   [[nodiscard]] PlanFacts plan_facts();
   [[nodiscard]] RankBuffers& buffers(int i) { return buffers_[static_cast<std::size_t>(i)]; }
 
-  const Collective& collective_;
+  const Tool& tool_;
   const Options& options_;
   ThreadRanks& ranks_;
   BenchPlace place_;
   Streams streams_;
   std::vector<RankBuffers> buffers_;
   DataSpec spec_;
+  int root_ = 0;
   std::size_t element_ = 4;
   std::int64_t wrong_ = 0;
   double busbw_sum_ = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers that notice what should not happen to them: guard zones around them, fingerprints of
 // memory that must not change, poison where results must appear.
 //
@@ -40,7 +41,7 @@ class GuardedBuffer {
   [[nodiscard]] MemoryView memory() const { return {data_, bytes_, *source_}; }
   // All of it, guards too; page-aligned.
   [[nodiscard]] std::byte* mapping() const { return mapping_; }
-  // What the operating system was asked for.
+  // Returns the bytes that were requested from the operating system.
   [[nodiscard]] std::size_t mapped_bytes() const { return mapped_bytes_; }
   // The first damaged guard byte, if any; the guards are whole again afterwards.
   [[nodiscard]] std::optional<Damage> check_guards();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares what a collective left with what it had to leave: results bit by bit, guards, the bytes
 // around the result, and the send buffer. Every finding is counted and the first is described.
 //
@@ -11,8 +12,8 @@
 
 namespace tutti::perf {
 
-// What was found wrong on one rank. `wrong` counts wrong elements, plus one for each damaged guard
-// or changed input.
+// Holds the findings on one rank. `wrong` counts wrong elements, plus one for each damaged guard or
+// changed input.
 struct Findings {
   std::uint64_t wrong = 0;
   std::string first;  // "index 5: got 1 (0x..), want 2 (0x..)"; empty if wrong == 0

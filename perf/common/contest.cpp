@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/contest.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,11 +23,11 @@ double now_us() {
 std::vector<tuttiCandidate_t> candidates_for(const Communicator& comm, std::size_t count,
                                              bool windows) {
   std::size_t total = 0;
-  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, windows ? 1 : 0, nullptr,
+  check(tuttiGetCandidates(comm.get(), "all_reduce", count, tuttiFloat, windows ? 1 : 0, nullptr,
                            sizeof(tuttiCandidate_t), 0, &total),
         comm.get());
   std::vector<tuttiCandidate_t> all(total);
-  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, windows ? 1 : 0, all.data(),
+  check(tuttiGetCandidates(comm.get(), "all_reduce", count, tuttiFloat, windows ? 1 : 0, all.data(),
                            sizeof all[0], total, &total),
         comm.get());
   return all;
@@ -150,8 +151,9 @@ class Contest {
 
 std::string mistake_in(const ContestOptions& options) {
   if (options.min_bytes <= options.max_bytes) return "";
-  return fmt::format("no size from --minbytes {} to --maxbytes {}; give the smaller one first",
-                     options.min_bytes, options.max_bytes);
+  return fmt::format(
+      "there is no size from --minbytes {} to --maxbytes {}; give the smaller one as --minbytes",
+      options.min_bytes, options.max_bytes);
 }
 
 std::vector<ContestSize> run_contest(Communicator& comm, const ContestOptions& options,

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // A contest: ways to run an all-reduce beside each other on one communicator, interleaved, so that
 // what disturbs the machine disturbs all of them alike.
 //
 // For each size, `repetitions` rounds; in each round every competitor runs a series of as many
 // calls as the others, in an order that is turned from round to round. A series' time is the
-// longest of all ranks', per call. The data are floats, summed, out of place; nothing is checked
-// here (all_reduce_perf does).
+// average of all ranks', per call, as in all_reduce_perf: a rank ends a series a few microseconds
+// before or after the others, which the longest time would add to every call of a short series. The
+// data are floats, summed, out of place; nothing is checked here (all_reduce_perf does).
 #pragma once
 
 #include <cstdint>
@@ -43,7 +45,7 @@ struct ContestSize {
   std::vector<Competitor> competitors;
 };
 
-// What is wrong with the options, in words of the programs' flags; "" where nothing is.
+// Says what is wrong with the options, in words of the programs' flags; "" if nothing is wrong.
 [[nodiscard]] std::string mistake_in(const ContestOptions& options);
 
 // Collective: every rank of `comm` with equal options. Throws Error. Progress goes to `done`, if it

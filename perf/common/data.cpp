@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/data.hpp"
 
 namespace tutti::perf {
@@ -46,7 +47,7 @@ struct Cuts {
   }
 };
 
-// Which part of the element's n parts `rank` plays.
+// Returns which of the element's n parts belongs to `rank`.
 u64 part_of(u64 element, u64 rank, u64 ranks) {
   const u64 part = rank + up_to(word(element, kRotation), ranks - 1);
   return part >= ranks ? part - ranks : part;
@@ -66,6 +67,10 @@ constexpr Range range_of() {
   if constexpr (std::is_same_v<Format, Bfloat16Format>) return {-60, 60, 100};
   if constexpr (std::is_same_v<Format, Float16>) return {-8, 4, 13};
   if constexpr (std::is_same_v<Format, Float8e5m2>) return {-8, 12, 13};
+  static_assert(std::is_same_v<Format, Float64> || std::is_same_v<Format, Float32> ||
+                    std::is_same_v<Format, Bfloat16Format> || std::is_same_v<Format, Float16> ||
+                    std::is_same_v<Format, Float8e5m2> || std::is_same_v<Format, Float8e4m3>,
+                "a new type needs a range");
   return {-3, 4, 5};  // Float8e4m3
 }
 
@@ -272,6 +277,7 @@ void fill_input(const DataSpec& spec, int rank, std::uint64_t first, std::uint64
 }
 
 void fill_expected(const DataSpec& spec, std::uint64_t first, std::uint64_t count, void* out) {
+  if (spec.copied_from) return fill_input(spec, *spec.copied_from, first, count, out);
   fill(spec, first, count, out,
        [](const auto& generator, u64 element) { return generator.expected(element); });
 }

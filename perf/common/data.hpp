@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Test data whose reduction is exact whatever the order, and the result that must come out.
 //
 // Element i of rank r is a pure function of (seed, type, op, ranks, r, i), so any rank knows any
@@ -18,10 +19,11 @@
 //                 rounded towards zero
 //
 // Tolerance is 0: results are compared bit by bit. The idea of exact inputs is nccl-tests' own.
-// Pure functions, any thread. What this cannot show: accuracy loss on inexact data.
+// Pure functions, any thread. Exact data cannot show a loss of accuracy on inexact data.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "common/number.hpp"
 
@@ -32,13 +34,14 @@ struct DataSpec {
   Op op = Op::kSum;
   int ranks = 1;
   std::uint64_t seed = 0;
+  std::optional<int> copied_from = {};  // the result is this rank's input; none: the reduction
 };
 
 // Writes elements [first, first + count) of `rank`'s input to `out` (element-aligned).
 void fill_input(const DataSpec& spec, int rank, std::uint64_t first, std::uint64_t count,
                 void* out);
 
-// Writes elements [first, first + count) of the reduction's result to `out`.
+// Writes elements [first, first + count) of the result to `out`.
 void fill_expected(const DataSpec& spec, std::uint64_t first, std::uint64_t count, void* out);
 
 }  // namespace tutti::perf

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs of this machine as the perf tools use them: memory, streams, graphs, events.
 //
 // An interface, so that what drives it can be tested where there is no GPU. The machine's own
-// stands in gpus_cuda.cpp; a build without CUDA has gpus_absent.cpp in its place. What goes wrong
-// is thrown as std::runtime_error with CUDA's own words. Any thread. Nothing here may be called
-// before a fork: a CUDA context does not survive one.
+// stands in gpus_cuda.cpp; a build without CUDA has gpus_absent.cpp in its place. Failures are
+// thrown as std::runtime_error with CUDA's own words. Any thread. Nothing here may be called before
+// a fork: a CUDA context does not survive one.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +41,10 @@ class Gpus {
 
   [[nodiscard]] virtual Stream make_stream() = 0;
   virtual void free_stream(Stream stream) noexcept = 0;
-  // Whether everything on the stream has ended. Throws what a kernel met.
+  // Returns whether all work on the stream has ended. Throws what a kernel met.
   [[nodiscard]] virtual bool idle(Stream stream) = 0;
 
-  // What is put on the stream between the two is recorded and does not run.
+  // Work that is put on the stream between the two calls is recorded and does not run.
   virtual void begin_capture(Stream stream) = 0;
   [[nodiscard]] virtual Graph end_capture(Stream stream) = 0;
   virtual void launch(Graph graph, Stream stream) = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a build without CUDA knows of GPUs.
 #include "common/gpus.hpp"
 

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs by the CUDA runtime, which is linked statically and looks for the driver when it is
 // first called: the tools start where there is none.
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 #include <stdexcept>

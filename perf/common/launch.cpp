@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/launch.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -108,7 +109,7 @@ class JobBase : public Job {
   FirstFailure& failure_;
 };
 
-// Of the processes only this one is known: it is alone, or a launcher watches the others.
+// Knows this process only: it is alone, or a launcher watches the others.
 class LoneJob : public JobBase {
  public:
   LoneJob(int process, int processes, std::int64_t start_ns, FirstFailure& failure)
@@ -132,9 +133,9 @@ class ForkedJob : public JobBase {
     tuttiUniqueId id{};
     if (process_ == 0) {
       id = make();
-      if (!write_all(up_, &id, sizeof(id))) throw OtherEnded("the parent process is gone");
+      if (!write_all(up_, &id, sizeof(id))) throw OtherEnded("the parent process has ended");
     } else if (!read_all(down_, &id, sizeof(id))) {
-      throw OtherEnded("no unique id came: process 0 ended first");
+      throw OtherEnded("process 0 ended before it sent the unique id");
     }
     return id;
   }
@@ -171,7 +172,7 @@ class Launcher {
     const pid_t parent = ::getpid();
     for (int process = 0; process < options_.processes; ++process) {
       if (!fork_one(process, parent)) {
-        kill_all("could not be joined by all others");
+        kill_all("could not be joined by all other processes");
         break;
       }
     }
@@ -245,7 +246,7 @@ class Launcher {
       const int ready = ::poll(polls.data(), polls.size(), poll_timeout_ms());
       if (ready < 0 && errno != EINTR) break;
       if (ready == 0) {
-        kill_all("did not end after another process had");
+        kill_all("did not end after another process had ended");
         continue;
       }
       for (std::size_t k = 0; k < polls.size() && ready > 0; ++k) {
@@ -306,7 +307,7 @@ class Launcher {
     killed_ = failed_ = true;
     for (std::size_t i = 0; i < children_.size(); ++i) {
       if (children_[i].pid <= 0 || children_[i].wait_status) continue;
-      say(options_, fmt::format("{} {} and is killed", name_of(i), why));
+      say(options_, fmt::format("{} {}; it is killed", name_of(i), why));
       ::kill(children_[i].pid, SIGKILL);
     }
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a body as N processes of this machine and sees all of them to their end; or, where a
 // launcher has started the processes, as one of them.
 //
@@ -27,7 +28,7 @@ class OtherEnded : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What the body learns of its place. Valid during the body.
+// Tells the body its place in the job. Valid during the body.
 class Job {
  public:
   virtual ~Job() = default;
@@ -46,7 +47,8 @@ class Job {
   // launcher does not report how a process ended whose job has a failure claimed, unless a signal
   // ended it. Any thread.
   virtual bool claim_failure(const std::string& what) = 0;
-  // What was claimed first, perhaps cut to kMaxFailureText; empty: nothing yet. Any thread.
+  // Returns the failure that was claimed first, perhaps cut to kMaxFailureText; empty: none yet.
+  // Any thread.
   [[nodiscard]] virtual std::string first_failure() const = 0;
 };
 
@@ -57,7 +59,8 @@ struct LaunchOptions {
   int processes = 1;
   int ranks_per_process = 1;  // for messages
   int grace_ms = 20'000;      // after the first death
-  // Which of `processes` this one is, if a launcher has started all of them: nothing is forked.
+  // The number of this process among `processes`, if a launcher has started all of them; then
+  // launch() forks nothing.
   std::optional<int> launched_process = std::nullopt;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the perf tools ask of the operating system: names, memory, the time of day.
 // Any thread. Linux; what cannot be read comes back empty.
 #pragma once

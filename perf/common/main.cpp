@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/main.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -36,8 +37,8 @@ std::string lost_output(int error_number) {
 // The table on stdout and the JSON file; lives in rank 0's process.
 class Report : public Reporter {
  public:
-  Report(const Collective& collective, const Options& options, std::vector<std::string> arguments)
-      : collective_(collective), options_(options), arguments_(std::move(arguments)) {}
+  Report(const Tool& tool, const Options& options, std::vector<std::string> arguments)
+      : tool_(tool), options_(options), arguments_(std::move(arguments)) {}
 
   void begin(const std::vector<DeviceRow>& devices) {
     if (!options_.json_path.empty()) {
@@ -47,7 +48,7 @@ class Report : public Reporter {
                           : fmt::format("# {}\n", opened.error));
     }
     if (json_) json_->begin(arguments_, options_, TUTTI_NCCL_VERSION_CODE, devices, local_time());
-    print(header_text(collective_.program, options_, TUTTI_NCCL_VERSION_CODE, devices));
+    print(header_text(tool_.program(), options_, devices));
   }
   void comment(const std::string& lines) { print(lines); }
   void table_head() { print(table_head_text(options_)); }
@@ -74,7 +75,7 @@ class Report : public Reporter {
     if (in_row_) print("\n");
     if (json_ && !json_->close(summary, local_time()))
       summary.errors.push_back(fmt::format("{} could not be written", json_->path()));
-    print(footer_text(collective_.program, summary, memory_line));
+    print(footer_text(tool_.program(), summary, memory_line));
     return summary.ok() && output_error_ == 0;
   }
   [[nodiscard]] int output_error() const { return output_error_; }
@@ -85,7 +86,7 @@ class Report : public Reporter {
     if (output_error_ == 0) output_error_ = error;
   }
 
-  const Collective& collective_;
+  const Tool& tool_;
   const Options& options_;
   std::vector<std::string> arguments_;
   std::unique_ptr<JsonReport> json_;
@@ -96,13 +97,9 @@ class Report : public Reporter {
 // One process of the job: its threads and what they share.
 class Process {
  public:
-  Process(const Collective& collective, const Options& options, Job& job,
+  Process(const Tool& tool, const Options& options, Job& job,
           const std::vector<std::string>& arguments, Gpus* gpus)
-      : collective_(collective),
-        options_(options),
-        job_(job),
-        gpus_(gpus),
-        report_(collective, options, arguments) {
+      : tool_(tool), options_(options), job_(job), gpus_(gpus), report_(tool, options, arguments) {
     summary_.completed = false;
     summary_.required_busbw = options.required_busbw;
   }
@@ -119,7 +116,7 @@ class Process {
     } catch (const std::exception& error) {
       record(first_rank(), error);
     }
-    if (tell_error_) say(collective_.program, error_);
+    if (tell_error_) say(tool_.program(), error_);
     if (job_.process() != 0) return error_.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
     if (!error_.empty()) {
       const std::string cause = job_.first_failure();
@@ -129,7 +126,7 @@ class Process {
     if (report_.output_error() != 0) {
       const std::string lost = lost_output(report_.output_error());
       static_cast<void>(job_.claim_failure(lost));
-      say(collective_.program, lost);
+      say(tool_.program(), lost);
     }
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
   }
@@ -149,15 +146,21 @@ class Process {
     for (int rank = 0; gpus_ != nullptr && rank < options_.ranks(); ++rank) {
       const int gpu = gpus_->of_rank(rank);
       const GpuFacts& facts = gpus_->list()[static_cast<std::size_t>(gpu)];
-      rows.push_back({rank, 0, places[0].pid, places[0].host, gpu, facts.bus, facts.name});
+      rows.push_back(
+          {rank, group_of(0), places[0].pid, places[0].host, gpu, facts.bus, facts.name});
     }
     if (gpus_ != nullptr) return rows;
     const std::string name = processor_name() + " (host memory)";
     for (int rank = 0; rank < options_.ranks(); ++rank) {
-      const ProcessPlace& place = places[static_cast<std::size_t>(rank / local_ranks())];
-      rows.push_back({rank, 0, place.pid, place.host, rank, "host", name});
+      const int process = rank / local_ranks();
+      const ProcessPlace& place = places[static_cast<std::size_t>(process)];
+      rows.push_back({rank, group_of(process), place.pid, place.host, rank, "host", name});
     }
     return rows;
+  }
+
+  [[nodiscard]] int group_of(int process) const {
+    return options_.split ? options_.split->color(process) : 0;
   }
 
   tuttiConfig_t config() const {
@@ -194,55 +197,67 @@ class Process {
         comms =
             init_ranks(id_, options_.ranks(), first, options_.ranks_per_thread, config(), gpus_);
       ThreadRanks ranks(std::move(comms), first, options_.ranks());
+      std::optional<ThreadRanks> group;  // of NCCL_TESTS_SPLIT
       std::unique_ptr<Bench> bench;
       try {
-        run_ranks(thread, ranks, bench);
+        if (options_.split) group = ranks.split(group_of(job_.process()));
+        run_ranks(thread, ranks, group ? *group : ranks, bench);
         bench.reset();
+        if (group) group->finish();
         ranks.finish();
       } catch (const std::exception& error) {
         record(first, error);  // before others can meet what comes of it
         // Windows are the communicator's; a GPU's memory is freed when its kernels have ended, and
         // it is the abort that ends those that wait.
         if (gpus_ == nullptr) bench.reset();
-        ranks.abort();  // so that no other rank waits for this one
+        if (group) group->abort();  // so that no other rank waits for this one
+        ranks.abort();
       }
     } catch (const std::exception& error) {
       record(first, error);
     }
   }
 
-  void run_ranks(int thread, ThreadRanks& ranks, std::unique_ptr<Bench>& bench) {
+  // `all` are the thread's ranks of the job, `ranks` those of its group; the same without groups.
+  void run_ranks(int thread, ThreadRanks& all, ThreadRanks& ranks, std::unique_ptr<Bench>& bench) {
     if (!options_.algorithm.empty())
       for (int i = 0; i < ranks.count(); ++i)
         ranks.comm(i).set_algorithm(options_.algorithm.c_str());
-    const bool speaks = ranks.first_rank() == 0;
+    const bool speaks = all.first_rank() == 0;
     if (options_.launched) {  // the ranks tell each other what no parent could
-      const auto places = gather_places(ranks, job_.process(), job_.processes(), host_name());
+      const auto places = gather_places(all, job_.process(), job_.processes(), host_name());
       if (speaks) report_.begin(devices(places));
     }
     if (options_.startup) {
-      const StartupPlace place{
-          job_.start_ns(),  before_init_,
-          thread == 0,      startup_buffer_bytes() * static_cast<std::uint64_t>(local_ranks()),
-          job_.processes(), options_.launched ? "each process's start" : "the first fork"};
+      const StartupPlace place{job_.start_ns(),
+                               before_init_,
+                               thread == 0,
+                               startup_buffer_bytes() * static_cast<std::uint64_t>(local_ranks()),
+                               ranks.all_ranks() / local_ranks(),
+                               options_.launched ? "each process's start" : "the first fork"};
       const std::string lines = measure_startup(ranks, place);
       if (speaks) report_.comment(lines);
     }
     const auto after_init = bytes_in_use();
     if (speaks) report_.table_head();
     bench = std::make_unique<Bench>(
-        collective_, options_, ranks,
-        BenchPlace{job_.process(), job_.processes(), speaks ? &report_ : nullptr, gpus_});
+        tool_, options_, ranks,
+        BenchPlace{ranks.first_rank() / local_ranks(), ranks.all_ranks() / local_ranks(),
+                   speaks ? &report_ : nullptr, gpus_});
     for (int cycle = 0; options_.run_cycles == 0 || cycle < options_.run_cycles; ++cycle)
       bench->run();
+    // It covers all groups: the first thread of each group reports.
+    std::vector<double> wrong(static_cast<std::size_t>(all.count()), 0);
+    if (ranks.first_rank() == 0) wrong[0] = static_cast<double>(bench->wrong());
+    wrong = all.reduce(std::move(wrong), 1, tuttiSum);
     if (!speaks) return;
-    summary_.out_of_bounds = bench->wrong();
+    summary_.out_of_bounds = static_cast<std::int64_t>(wrong[0]);
     summary_.average_busbw = bench->average_busbw();
     summary_.completed = true;
     if (options_.report_memory) memory_line_ = memory_line(after_init, bench->buffer_bytes());
   }
 
-  // What -M reports on: of all GPUs what anyone uses, else of this process.
+  // Returns the memory that -M reports: on GPUs the use by anyone, else that of this process.
   std::optional<double> bytes_in_use() const {
     if (!options_.report_memory) return std::nullopt;
     if (gpus_ != nullptr) return static_cast<double>(gpus_->used_bytes());
@@ -251,7 +266,8 @@ class Process {
     return static_cast<double>(use->anonymous_bytes + use->shared_part_bytes);
   }
 
-  // Of rank 0's process, as nccl-tests' -M. Other threads' buffers count like this one's.
+  // Describes rank 0's process, as nccl-tests' -M does. Other threads' buffers count like this
+  // one's.
   std::string memory_line(std::optional<double> after_init, std::uint64_t buffer_bytes) const {
     const auto now = bytes_in_use();
     if (!bytes_before_init_ || !after_init || !now) return {};
@@ -284,7 +300,7 @@ class Process {
     tell_error_ = !consequence && !known;
   }
 
-  const Collective& collective_;
+  const Tool& tool_;
   const Options& options_;
   Job& job_;
   Gpus* gpus_;     // null: host memory
@@ -299,7 +315,7 @@ class Process {
   std::string memory_line_;
 };
 
-// What each rank's buffers may take together; nothing if unknown.
+// Returns the bytes that all ranks' buffers may take together; nothing if unknown.
 std::optional<std::uint64_t> bytes_for_a_rank(const Options& options, Gpus* gpus) {
   const auto ranks = static_cast<std::uint64_t>(options.ranks());
   if (gpus == nullptr) {
@@ -329,14 +345,14 @@ void limit_to_memory(Options& options, Gpus* gpus) {
 }
 
 // Help, or what is wrong with the arguments; of launched processes the first one says it.
-int end_without_run(const Collective& collective, const ParseOutcome& outcome, bool speaks) {
+int end_without_run(const Tool& tool, const ParseOutcome& outcome, bool speaks) {
   if (!speaks) return outcome.status;
   if (outcome.status != 0) {
     static_cast<void>(std::fputs(outcome.text.c_str(), stderr));
     return outcome.status;
   }
   const int error = write_out(outcome.text);
-  if (error != 0) say(collective.program, lost_output(error));
+  if (error != 0) say(tool.program(), lost_output(error));
   return error == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
@@ -348,29 +364,29 @@ bool forks(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int run_tool(const Collective& collective, int argc, char** argv) {
+int run_tool(const Tool& tool, int argc, char** argv) {
   constexpr int kUsageError = 2;
   const std::vector<std::string> arguments(argv, argv + argc);
   Launcher launcher;
   if (const tuttiResult_t found = tuttiGetLauncher(&launcher.value); found != tuttiSuccess) {
     if (!forks(arguments)) {
-      say(collective.program, tuttiGetLastError(nullptr));
+      say(tool.program(), tuttiGetLastError(nullptr));
       return kUsageError;
     }
     launcher.value.nRanks = 1;
   }
   const bool speaks = launcher.rank() == 0;
-  ParseOutcome outcome = parse_options(collective.program, {arguments.begin() + 1, arguments.end()},
+  ParseOutcome outcome = parse_options(tool.program(), {arguments.begin() + 1, arguments.end()},
                                        {launcher.value.name, launcher.nranks()});
-  if (!outcome.options) return end_without_run(collective, outcome, speaks);
+  if (!outcome.options) return end_without_run(tool, outcome, speaks);
   Options& options = *outcome.options;
   if (const std::string wrong = apply_environment(options, std::getenv); !wrong.empty()) {
-    say(collective.program, wrong);
+    say(tool.program(), wrong);
     return kUsageError;
   }
   const FoundGpus found = options.may_use_gpus() ? find_gpus() : FoundGpus{};
   if (const std::string wrong = choose_memory(options, found.absence); !wrong.empty()) {
-    if (speaks) say(collective.program, wrong);
+    if (speaks) say(tool.program(), wrong);
     return kUsageError;
   }
   Gpus* const gpus = options.on_gpus() ? found.gpus.get() : nullptr;
@@ -379,12 +395,12 @@ int run_tool(const Collective& collective, int argc, char** argv) {
     if (speaks) static_cast<void>(std::fputs(fmt::format("# note: {}\n", note).c_str(), stderr));
 
   LaunchOptions launching;
-  launching.program = collective.program;
+  launching.program = tool.program();
   launching.processes = options.processes;
   launching.ranks_per_process = options.threads * options.ranks_per_thread;
   if (options.launched) launching.launched_process = launcher.rank();
   return launch(launching,
-                [&](Job& job) { return Process(collective, options, job, arguments, gpus).run(); });
+                [&](Job& job) { return Process(tool, options, job, arguments, gpus).run(); });
 }
 
 }  // namespace tutti::perf

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that the host reaches in place, or only by copying (a GPU's): where pages come from, and a
 // view by which the checks read and write either kind.
 //
@@ -12,8 +13,8 @@
 
 namespace tutti::perf {
 
-// Where a buffer's zeroed memory comes from and how the host gets at it. Any thread. The base reads
-// and writes in place.
+// Provides a buffer's zeroed memory, and the host's access to it. Any thread. The base reads and
+// writes in place.
 class PageSource {
  public:
   virtual ~PageSource() = default;
@@ -21,7 +22,7 @@ class PageSource {
   [[nodiscard]] virtual void* allocate(std::size_t bytes) const = 0;
   virtual void release(void* memory, std::size_t bytes) const = 0;
 
-  // Whether the host may read and write the bytes where they lie.
+  // Returns whether the host may read and write the bytes in place.
   [[nodiscard]] virtual bool in_place() const { return true; }
   // These return when the bytes are there. `from` of read and `to` of write are of this source,
   // both of copy.
@@ -34,8 +35,8 @@ class PageSource {
 
 class MemoryView {
  public:
-  // What is copied at a time where the host does not reach the bytes in place; a multiple of every
-  // element and of a fingerprint's block.
+  // The bytes that are copied at a time if the host cannot access them in place; a multiple of
+  // every element and of a fingerprint's block.
   static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 
   MemoryView(std::byte* data, std::size_t bytes, const PageSource& source = private_pages())

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/number.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 
 namespace tutti::perf {
 namespace {
@@ -23,9 +26,15 @@ std::string_view type_name(tuttiDataType_t type) {
   return kTypeNames[static_cast<std::size_t>(type)];
 }
 
+bool same_name(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+
 std::optional<tuttiDataType_t> parse_type(std::string_view name) {
   for (std::size_t i = 0; i < kTypeNames.size(); ++i)
-    if (kTypeNames[i] == name) return static_cast<tuttiDataType_t>(i);
+    if (same_name(kTypeNames[i], name)) return static_cast<tuttiDataType_t>(i);
   return std::nullopt;
 }
 
@@ -33,7 +42,7 @@ std::string_view op_name(Op op) { return kOpNames[static_cast<std::size_t>(op)];
 
 std::optional<Op> parse_op(std::string_view name) {
   for (std::size_t i = 0; i < kOpNames.size(); ++i)
-    if (kOpNames[i] == name) return static_cast<Op>(i);
+    if (same_name(kOpNames[i], name)) return static_cast<Op>(i);
   return std::nullopt;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The element types of the perf tools as bits: sizes, names, encoding and decoding of every
 // floating format, exactly.
 //
@@ -138,6 +139,9 @@ template <typename Format>
 [[nodiscard]] std::size_t element_bytes(tuttiDataType_t type);
 // As nccl-tests spells them: "float", "half", "f8e4m3".
 [[nodiscard]] std::string_view type_name(tuttiDataType_t type);
+// Returns whether both differ at most in upper and lower case, as names on the command line are
+// read.
+[[nodiscard]] bool same_name(std::string_view a, std::string_view b);
 [[nodiscard]] std::optional<tuttiDataType_t> parse_type(std::string_view name);
 
 // kMulSum is what nccl-tests calls pre-multiplied sum; it is not a tuttiRedOp_t of its own.

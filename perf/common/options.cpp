@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -8,10 +9,12 @@
 #include <cmath>
 #include <sstream>
 
+#include "common/flags.hpp"
+
 namespace tutti::perf {
 namespace {
 
-// What the command line says before it is checked against itself.
+// Holds the values of the command line before they are checked against each other.
 struct Raw {
   std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M";
   std::string op = "sum", type = "float", root = "0";
@@ -34,7 +37,7 @@ void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
   app.add_option("-w,--warmup_iters", options.warmup_iterations, "warm-up iterations")
       ->default_val(1);
   app.add_option("-m,--agg_iters", options.aggregated, "operations in one group")->default_val(1);
-  app.add_option("-N,--run_cycles", options.run_cycles, "runs of everything; 0: without end")
+  app.add_option("-N,--run_cycles", options.run_cycles, "runs of everything; 0: run until stopped")
       ->default_val(1);
   app.add_option("-p,--parallel_init", raw.parallel_init, "0/1: threads initialize in parallel");
   app.add_option("-c,--check", options.checks, "check operations per size; 0: no checks")
@@ -61,7 +64,7 @@ void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
       ->default_val(0);
   app.add_option("-I,--per_iter_timing", raw.per_iteration, "0/1: add columns per iteration");
   app.add_option("-K,--per_iter_skip", options.per_iteration_skip,
-                 "leading iterations left out of those columns");
+                 "leading iterations that those columns leave out");
 }
 
 void add_device_flags(CLI::App& app, Raw& raw, Options& options) {
@@ -70,8 +73,8 @@ void add_device_flags(CLI::App& app, Raw& raw, Options& options) {
                  "capture a measurement's iterations as a CUDA graph and launch it N times;\n"
                  "needs a GPU");
   app.add_option("-R,--local_register", options.local_register,
-                 "1: buffers are registered, so that RDMA sends from where they lie;\n"
-                 "2: buffers are symmetric windows, which ranks read where they lie");
+                 "1: register the buffers, so that RDMA sends from them without a copy;\n2: "
+                 "buffers are symmetric windows, which ranks read without a copy");
   app.add_option("-x,--cta_policy", options.cta_policy, "0/1/2: has no effect");
   app.add_option("-D,--device_implementation", options.device_implementation, "has no effect");
   app.add_option("-V,--device_cta_count", options.device_cta_count, "has no effect");
@@ -106,7 +109,7 @@ std::string read_memory(const Raw& raw, Options& options) {
     else if (value == "0" || value == "1")
       options.report_memory = value == "1";
     else
-      return fmt::format("--memory: '{}' is none of auto, host, device, 0, 1", value);
+      return fmt::format("--memory: '{}' is not one of auto, host, device, 0, 1", value);
   }
   return {};
 }
@@ -136,17 +139,17 @@ std::string names(int count, Name name) {
 }
 
 std::string read_names(const Raw& raw, Options& options) {
-  options.all_ops = raw.op == "all";
+  options.all_ops = same_name(raw.op, "all");
   if (options.all_ops) {
     options.ops.clear();
     for (int i = 0; i < kOpCount; ++i) options.ops.push_back(static_cast<Op>(i));
   } else if (const auto op = parse_op(raw.op)) {
     options.ops = {*op};
   } else {
-    return fmt::format("-o: unknown operation '{}'; there are {}", raw.op,
+    return fmt::format("-o: unknown operation '{}'; choose one of {}", raw.op,
                        names(kOpCount, [](int i) { return op_name(static_cast<Op>(i)); }));
   }
-  options.all_types = raw.type == "all";
+  options.all_types = same_name(raw.type, "all");
   if (options.all_types) {
     options.types.clear();
     for (int i = 0; i < tuttiNumTypes; ++i)
@@ -155,10 +158,10 @@ std::string read_names(const Raw& raw, Options& options) {
     options.types = {*type};
   } else {
     return fmt::format(
-        "-d: unknown data type '{}'; there are {}", raw.type,
+        "-d: unknown data type '{}'; choose one of {}", raw.type,
         names(tuttiNumTypes, [](int i) { return type_name(static_cast<tuttiDataType_t>(i)); }));
   }
-  if (raw.root == "all") {
+  if (same_name(raw.root, "all")) {
     options.root = -1;
     return {};
   }
@@ -205,7 +208,7 @@ std::string check_bounds(const Raw& raw, const Options& options) {
                          bound.most);
   const std::string& path = options.json_path;
   if (!path.empty() && !path.ends_with(".json"))
-    return fmt::format("-J: '{}' does not end in .json, the only format there is", path);
+    return fmt::format("-J: '{}' does not end in .json, which is the only format", path);
   return {};
 }
 
@@ -234,24 +237,25 @@ void add_notes(Options& options) {
   };
   const bool host = !options.on_gpus();
   constexpr std::string_view kHost = "ranks are on host memory";
-  constexpr std::string_view kNotYet = "this version has nothing of the kind";
+  constexpr std::string_view kNotYet = "this version does not have this feature";
   note(host && options.default_stream, "-y", kHost);
   note(host && options.graph_launches > 0, "-G", kHost);
   note(!host && options.local_register == 1, "-R 1", kNotYet);
-  note(!host && options.local_register == 2, "-R 2", "windows are host memory");
+  note(!host && options.local_register == 2, "-R 2", "windows are in host memory only");
   note(options.cta_policy != 0, "-x", host ? kHost : kNotYet);
   note(options.device_implementation != 0, "-D", host ? kHost : kNotYet);
   note(options.device_cta_count != 16, "-V", host ? kHost : kNotYet);
   if (!host && options.explain)
-    options.notes.emplace_back("--explain tells prices and the choice on host memory, not on GPUs");
+    options.notes.emplace_back(
+        "--explain shows prices and the choice for host memory only, not for GPUs");
 }
 
-// What a graph cannot hold; nothing if there is none.
+// Returns a line about an option that a graph cannot serve; nothing if there is none.
 std::string check_graph(const Options& options) {
   if (!options.on_gpus() || options.graph_launches == 0) return {};
   if (options.default_stream) return "-G: the default stream (-y 1) cannot be captured";
   if (options.blocking != Blocking::kOff) return "-G: a graph cannot wait between operations (-z)";
-  if (options.per_iteration) return "-G: a graph's iterations are not timed one by one (-I)";
+  if (options.per_iteration) return "-G: the iterations of a graph cannot be timed one by one (-I)";
   return {};
 }
 
@@ -260,7 +264,8 @@ std::string check_graph(const Options& options) {
 std::string choose_memory(Options& options, const std::string& absence) {
   const bool device = options.memory == Memory::kDevice;
   if (device && options.processes > 1)
-    return "--memory device: ranks on GPUs are threads of one process: -t or -g, not processes";
+    return "--memory device: ranks on GPUs must be threads of one process; use -t or -g, not "
+           "--procs or a launcher";
   if (device && !absence.empty()) return "--memory device: " + absence;
   options.memory = options.may_use_gpus() && absence.empty() ? Memory::kDevice : Memory::kHost;
   options.registered = !options.on_gpus() && options.local_register == 1;
@@ -278,22 +283,27 @@ ParseOutcome parse_options(const std::string& program, std::vector<std::string> 
       "Measures and checks a collective among threads and processes of this machine.\n"
       "Flags, columns and units are those of nccl-tests.",
       program);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as getopt
   add_nccl_flags(app, raw, options);
   add_device_flags(app, raw, options);
   add_own_flags(app, options);
+  add_version_flag(app);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
     app.parse(arguments);
   } catch (const CLI::CallForHelp&) {
     return {std::nullopt, app.help(), 0};
+  } catch (const CLI::CallForVersion& version) {
+    return {std::nullopt, fmt::format("{}\n", version.what()), 0};
   } catch (const CLI::ParseError& error) {
-    return {std::nullopt, fmt::format("{}: {}\n", program, error.what()), kUsageError};
+    return {std::nullopt, fmt::format("{0}: {1} (see {0} --help)\n", program, error.what()),
+            kUsageError};
   }
   if (launched.processes > 1) {
     if (app.count("--procs") > 0)
       return {std::nullopt,
-              fmt::format("{}: --procs: {} has started {} processes of this program already; leave "
-                          "--procs out, or set TUTTI_LAUNCHER=none for runs of their own\n",
+              fmt::format("{}: --procs: {} has already started {} processes of this program; leave "
+                          "--procs out, or set TUTTI_LAUNCHER=none to run each process alone\n",
                           program, launched.launcher, launched.processes),
               kUsageError};
     options.processes = launched.processes;
@@ -306,16 +316,24 @@ ParseOutcome parse_options(const std::string& program, std::vector<std::string> 
 
 std::string apply_environment(Options& options,
                               const std::function<const char*(const char*)>& getenv_like) {
-  for (const char* name : {"NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"})
-    if (getenv_like(name) != nullptr)
-      return fmt::format("{} needs tuttiCommSplit, which this version does not have", name);
+  if (const char* const mask = getenv_like("NCCL_TESTS_SPLIT_MASK"); mask != nullptr) {
+    options.split = parse_split_mask(mask);
+    if (!options.split)
+      return fmt::format("NCCL_TESTS_SPLIT_MASK='{}' is not a hexadecimal number; example: 7",
+                         mask);
+  } else if (const char* const split = getenv_like("NCCL_TESTS_SPLIT"); split != nullptr) {
+    options.split = parse_split(split);
+    if (!options.split)
+      return fmt::format(
+          "NCCL_TESTS_SPLIT='{}' is not AND, OR, MOD or DIV and a number; example: MOD 2", split);
+  }
   const char* const set = getenv_like("NCCL_TESTS_MIN_BW");
   if (const std::string_view all = set != nullptr ? set : ""; !all.empty()) {
     double busbw = 0;
     const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), busbw);
     if (error != std::errc() || end != all.data() + all.size() || !std::isfinite(busbw) ||
         busbw < 0)
-      return fmt::format("NCCL_TESTS_MIN_BW='{}' is no bandwidth in GB/s, as 12.5", all);
+      return fmt::format("NCCL_TESTS_MIN_BW='{}' is not a bandwidth in GB/s; example: 12.5", all);
     options.required_busbw = busbw;
   }
   const char* const algorithm = getenv_like("TUTTI_ALGO");

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of the perf tools: the flags of nccl-tests 2.19, short and long, and Tutti's
 // own.
 //
-// Parsing is pure: arguments in, options or an error text out. Where the buffers lie is chosen
-// after it (choose_memory), once it is known whether there is a GPU; what a run on that memory
-// cannot honour is named in `notes`. Any thread.
+// Parsing is pure: arguments in, options or an error text out. choose_memory() decides afterwards
+// where the buffers lie, once it is known whether there is a GPU; `notes` names the flags that a
+// run on that memory cannot honour. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "common/number.hpp"
+#include "common/split.hpp"
 
 namespace tutti::perf {
 
@@ -62,6 +64,7 @@ struct Options {
   bool json_environment = false;         // --json-env
   std::uint64_t seed = 1;                // --seed
   std::optional<double> required_busbw;  // NCCL_TESTS_MIN_BW, GB/s
+  std::optional<Split> split;            // NCCL_TESTS_SPLIT: groups of processes, side by side
   Memory memory = Memory::kAuto;         // --memory; after choose_memory never kAuto
   bool default_stream = false;           // -y: operations go on the default stream
   int graph_launches = 0;                // -G: replays of the graph of a measurement; 0: no graph
@@ -100,8 +103,8 @@ struct LaunchedProcesses {
 // be used, empty if one can. Returns what is wrong, or nothing.
 [[nodiscard]] std::string choose_memory(Options& options, const std::string& absence);
 
-// What the environment adds to the arguments; returns what is wrong with it, or nothing.
-// `getenv_like` as getenv.
+// Adds the variables of the environment to the arguments; returns what is wrong with them, or
+// nothing. `getenv_like` as getenv.
 [[nodiscard]] std::string apply_environment(
     Options& options, const std::function<const char*(const char*)>& getenv_like);
 

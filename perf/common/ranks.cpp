@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/ranks.hpp"
 
 #include <unistd.h>
@@ -14,7 +15,18 @@ void ThreadRanks::fail(tuttiResult_t result) {
     if (detail != nullptr && *detail != '\0') check(result, comm.get());
   }
   check(result);
-  throw Exception(tuttiInternalError, "no error to report");
+  throw Exception(tuttiInternalError, "the library reported no error");
+}
+
+ThreadRanks ThreadRanks::split(int color) {
+  std::vector<tuttiComm_t> handles(comms_.size(), nullptr);
+  for_each(false, [&](int i) {
+    return tuttiCommSplit(comm(i).get(), color, rank(i), &handles[static_cast<std::size_t>(i)],
+                          nullptr);
+  });
+  std::vector<Communicator> comms(handles.begin(), handles.end());
+  const int first = comms.front().rank(), all = comms.front().nranks();
+  return {std::move(comms), first, all};
 }
 
 void ThreadRanks::barrier() {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks that one thread drives, and the small collectives by which a benchmark's threads and
 // processes keep step: barrier, sum, minimum, maximum. Those run on the communicator under test
 // itself, so nothing else connects the ranks.
@@ -41,6 +42,10 @@ class ThreadRanks {
     if (first != tuttiSuccess) fail(first);
   }
 
+  // Collective over all ranks: the thread's ranks in the group of `color`, in the same order. A
+  // color's ranks must be whole processes. Throws Exception.
+  [[nodiscard]] ThreadRanks split(int color);
+
   // Returns when all ranks of the communicator have called it.
   void barrier();
   // Element-wise over all ranks of the communicator; each of this thread's ranks contributes
@@ -59,16 +64,16 @@ class ThreadRanks {
   [[noreturn]] void fail(tuttiResult_t result);
 
   std::vector<Communicator> comms_;
-  int first_rank_;
-  int all_ranks_;
+  int first_rank_ = 0;
+  int all_ranks_ = 0;
 };
 
-// Where a process of the job runs.
+// Says where a process of the job runs.
 struct ProcessPlace {
   int pid = 0;
   std::string host;
 };
-// Of all processes, in order; collective over all ranks. Throws Exception.
+// Returns the places of all processes, in order; collective over all ranks. Throws Exception.
 [[nodiscard]] std::vector<ProcessPlace> gather_places(ThreadRanks& ranks, int process,
                                                       int processes, const std::string& host);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the perf tools report, as data, and its two forms: the table of nccl-tests 2.19, byte for
 // byte, and its JSON file.
 //
@@ -36,7 +37,8 @@ struct IterationStats {
   std::vector<std::vector<double>> per_process_times_us;
   [[nodiscard]] double cv_percent() const { return avg_us > 0 ? stdev_us / avg_us * 100 : 0; }
 };
-// Of times_us without its first `skip`; percentiles by nearest rank. times_us.size() > skip.
+// Computes the statistics of times_us without its first `skip`; percentiles by nearest rank.
+// times_us.size() > skip.
 [[nodiscard]] IterationStats iteration_stats(std::vector<double> times_us, int skip);
 
 // How the library ran an operation.
@@ -46,7 +48,7 @@ struct PlanFacts {
   std::uint32_t slices = 0, replicas = 0;
 };
 
-// Of a graph's launches, what an operation took by the GPU's clock.
+// Holds the time of an operation in a graph's launches, by the GPU's clock.
 struct GraphFacts {
   double cold_us = 0;             // in the first launch
   std::optional<double> warm_us;  // in the later ones, if there were any
@@ -89,7 +91,7 @@ struct Summary {
 // Right-aligned in `width` characters with 2, 1 or 0 decimals, else an exponent.
 [[nodiscard]] std::string fixed_width(double value, int width);
 [[nodiscard]] std::string header_text(const std::string& program, const Options& options,
-                                      int library_version, const std::vector<DeviceRow>& devices);
+                                      const std::vector<DeviceRow>& devices);
 [[nodiscard]] std::string table_head_text(const Options& options);
 // The row in its parts, so that a long run shows what it is at.
 [[nodiscard]] std::string row_start_text(const Row& row);

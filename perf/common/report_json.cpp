@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON file of nccl-tests 2.19 (its version 3: booleans and roots are strings there), plus the
 // fields tutti_version, processes, memory, algorithm and, for each measurement, a plan and what its
 // graph's launches took.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -112,7 +113,7 @@ JsonReport::Opened JsonReport::open(const std::string& path) {
     const int fd = ::open(attempt.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0) return {JsonReport(::fdopen(fd, "w"), attempt), {}};
     if (errno != EEXIST) {
-      return {std::nullopt, fmt::format("skipping json output; {} not accessible: {}", attempt,
+      return {std::nullopt, fmt::format("skipping json output; {} is not accessible: {}", attempt,
                                         std::strerror(errno))};
     }
     attempt = fmt::format("{}.{}", path, suffix);

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of nccl-tests 2.19, byte for byte; what Tutti adds stands in comment lines of its own.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,9 +45,8 @@ std::string option_lines(const Options& options) {
   if (options.parallel_init)
     text += "# Parallel Init Enabled: threads call into tuttiCommInitRank concurrently \n";
   text += fmt::format(
-      "# Tutti {}.{}.{}: {} on {} memory = {} x {} x {}; algorithm {}\n", TUTTI_MAJOR, TUTTI_MINOR,
-      TUTTI_PATCH, counted(options.ranks(), "rank", "ranks"), options.on_gpus() ? "device" : "host",
-      counted(options.processes, "process", "processes"),
+      "# {} on {} memory = {} x {} x {}; algorithm {}\n", counted(options.ranks(), "rank", "ranks"),
+      options.on_gpus() ? "device" : "host", counted(options.processes, "process", "processes"),
       counted(options.threads, "thread", "threads"),
       counted(options.ranks_per_thread, "rank", "ranks"),
       options.algorithm.empty() ? "auto" : options.algorithm);
@@ -86,15 +86,15 @@ IterationStats iteration_stats(std::vector<double> times_us, int skip) {
   return stats;
 }
 
-std::string header_text(const std::string& program, const Options& options, int library_version,
+std::string header_text(const std::string& program, const Options& options,
                         const std::vector<DeviceRow>& devices) {
   const bool factor = options.step_factor > 1;
   std::string text = fmt::format(
-      "# nccl-tests version {} nccl-headers={} nccl-library={}\n"
+      "# Tutti {}.{}.{}, output in the format of nccl-tests version {}\n"
       "# Collective test starting: {}\n"
       "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} "
       "agg iters: {} validation: {} graph: {} unalign: {}\n",
-      kFormatVersion, TUTTI_NCCL_VERSION_CODE, library_version, program, options.threads,
+      TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH, kFormatVersion, program, options.threads,
       options.ranks_per_thread, options.min_bytes, options.max_bytes,
       factor ? options.step_factor : options.step_bytes, factor ? "factor" : "bytes",
       options.warmup_iterations, options.iterations, options.aggregated, options.checks,
@@ -191,7 +191,7 @@ std::string graph_text(const Row& row) {
 
 std::string footer_text(const std::string& program, const Summary& summary,
                         const std::string& memory_line) {
-  // Of a run that ended early no figure may be read as a good one.
+  // No figure of a run that ended early may look like a good one.
   const auto known = [&](auto figure) {
     return summary.completed ? fmt::format("{}", figure) : std::string("N/A");
   };

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/startup.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job costs before it does anything: time from the first fork to the first result, and the
 // memory that the library holds after a 64 MiB all-reduce.
 //
@@ -23,7 +24,7 @@ struct StartupPlace {
 };
 
 inline constexpr std::size_t kStartupBytes = std::size_t{64} << 20;
-// What one rank's buffer takes from the system during measure_startup.
+// The bytes that one rank's buffer takes from the system during measure_startup.
 [[nodiscard]] std::uint64_t startup_buffer_bytes();
 
 // All ranks together; the comment lines, the same on every rank. Throws Exception.

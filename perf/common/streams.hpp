@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The streams of one thread's ranks, the CUDA graphs that are captured from them, and marks by
 // which a GPU's own clock is read. On host memory there are none: a call has ended when it returns.
 //
@@ -42,7 +43,7 @@ class Streams {
   std::vector<Gpus::Stream> streams_;
 };
 
-// What the constructor's `issue` puts on the streams, as one graph a rank.
+// Records the work that the constructor's `issue` puts on the streams as one graph per rank.
 class Graphs {
  public:
   template <class Issue>

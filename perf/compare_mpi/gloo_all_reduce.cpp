@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times gloo::allreduce of float sums over Gloo's TCP transport by the method of all_reduce_perf,
 // as mpi_all_reduce.c does. Out-of-place, both of Gloo's algorithms; a line "bytes microseconds"
-// for each size has the faster one. Ranks meet by files in a folder that all of them see.
+// for each size has the faster one. A thread of Gloo's moves the messages; its other mode, in which
+// the calling thread polls for them (Pair::setSync), is not tried. Ranks meet by files in a folder
+// that all of them see.
 //
 // Usage: gloo_all_reduce rank ranks address folder min_bytes max_bytes factor iterations warmup
 // Built and run by compare_mpi.py; not part of the main build.
@@ -41,6 +44,8 @@ void reduce(Job& job, Algorithm algorithm, std::size_t first, std::size_t count)
 
 double time_us(Job& job, Algorithm algorithm, std::size_t bytes, int iterations) {
   const std::size_t count = bytes / sizeof(float), regions = job.send.size() / count;
+  const std::size_t used = std::min(static_cast<std::size_t>(iterations), regions);
+  std::fill_n(job.receive.begin(), used * count, 0.0F);  // into the caches, as all_reduce_perf does
   gloo::BarrierOptions barrier(job.context);
   barrier.setTag(job.tag++);
   gloo::barrier(barrier);

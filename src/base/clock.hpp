@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Monotonic time as plain nanoseconds, and deadlines that every wait carries.
 #pragma once
 

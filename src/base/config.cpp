@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/config.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -25,33 +26,39 @@ constexpr std::string_view kLauncherChoices = "auto|none";
 constexpr std::string_view kFlagChoices = "0|1";
 constexpr std::string_view kLogLevelChoices = "off|error|warn|version|info|trace";
 
-constexpr std::array<ConfigVariable, 35> kTable{{
-    {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxAlgorithmName - 1, false,
-     "algorithm of every collective: auto, or a name that `tutti-plan list` prints", &Config::algo},
+constexpr std::array<ConfigVariable, 36> kTable{{
+    {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxForcedText - 1, false,
+     "algorithm of every collective that has it: auto or a name from `tutti-plan list`; or one for "
+     "each, e.g. all_reduce:ring;all_gather:pat; equal on all ranks",
+     &Config::algo},
     {"TUTTI_PROTO", "auto", ConfigKind::kChoice, kProtocolChoices, 0, 0, false,
-     "protocol of every connection", &Config::protocol},
+     "protocol of every connection; equal on all ranks", &Config::protocol},
     {"TUTTI_REPLICAS", "0", ConfigKind::kNumber, "", 1, kMostReplicas, true,
-     "copies of the schedule that share the slices, for pipelining", &Config::replicas},
+     "copies of the schedule that share the slices, for pipelining; equal on all ranks",
+     &Config::replicas},
     {"TUTTI_SLICES", "0", ConfigKind::kNumber, "", 1, 65536, true,
-     "parts into which every chunk is cut", &Config::slices},
+     "number of parts into which every chunk is divided; equal on all ranks", &Config::slices},
     {"TUTTI_SLOTS", "0", ConfigKind::kNumber, "", 2, kMostSlots, true,
-     "messages a connection can hold", &Config::slots},
-    {"TUTTI_SLOT_BYTES", "0", ConfigKind::kBytes, "", 64, 1 * kGiB, true, "payload of one slot",
-     &Config::slot_bytes},
+     "messages that a connection can hold; equal on all ranks", &Config::slots},
+    {"TUTTI_SLOT_BYTES", "0", ConfigKind::kBytes, "", 64, 1 * kGiB, true,
+     "payload of one slot; equal on all ranks", &Config::slot_bytes},
     {"TUTTI_ARENA_BYTES", "2M", ConfigKind::kBytes, "", 64 * kKiB, 64 * kGiB, false,
-     "inbox arena of every rank; equal on all ranks", &Config::arena_bytes},
+     "receive buffer of every rank; equal on all ranks", &Config::arena_bytes},
+    {"TUTTI_VERIFY", "0", ConfigKind::kChoice, kFlagChoices, 0, 0, false,
+     "1: verify every plan when it is compiled, even if the tests have verified its family",
+     &Config::verify},
     {"TUTTI_OP_TIMEOUT_S", "600", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
-     "an operation fails when a live peer does not come for so long", &Config::op_timeout_ns},
+     "an operation fails if a live peer does not take part for this long", &Config::op_timeout_ns},
     {"TUTTI_WARN_AFTER_S", "5", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
-     "and a warning is logged after so long", &Config::warn_after_ns},
+     "the library logs a warning if an operation waits for this long", &Config::warn_after_ns},
     {"TUTTI_INIT_TIMEOUT_S", "60", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
-     "how long joining a communicator waits for all ranks", &Config::init_timeout_ns},
+     "how long a rank that joins a communicator waits for the others", &Config::init_timeout_ns},
     {"TUTTI_DEBUG", "warn", ConfigKind::kChoice, kLogLevelChoices, 0, 0, false,
-     "the most talkative level that is logged, in capitals too; version: warnings, and which "
-     "library this is",
+     "most verbose level that is logged, in upper or lower case; version: warnings and the "
+     "library's version",
      &Config::log_level},
     {"TUTTI_DEBUG_FILE", "", ConfigKind::kText, "", 0, 4095, false,
-     "file of the log, %h is the host, %p the pid; not set: stderr", &Config::log_file},
+     "file of the log; %h is the host, %p the pid; not set: stderr", &Config::log_file},
     {"TUTTI_FLIGHT_DIR", "", ConfigKind::kText, "", 0, 3500, false,
      "folder on a local disk for a record of the last operations that outlives every rank; read it "
      "with `tutti-info ranks FILE`",
@@ -66,61 +73,65 @@ constexpr std::array<ConfigVariable, 35> kTable{{
      "first that is up, without it ranks of one host only",
      &Config::interfaces},
     {"TUTTI_SPIN", "auto", ConfigKind::kNumber, "auto", 0, 10'000'000, false,
-     "polls before a waiting thread yields its core; auto: by cores and ranks", &Config::spin},
+     "polls before a waiting thread yields its core; auto: depends on cores and ranks",
+     &Config::spin},
     {"TUTTI_PROFILE", "auto", ConfigKind::kText, "", 1, 3500, false,
-     "what tutti-tune measured on this machine: a file, auto (the user's, under ~/.cache/tutti), "
-     "or "
-     "off; rank 0's is used",
+     "costs that tutti-tune measured on this machine: a file, auto (the user's, under "
+     "~/.cache/tutti), or off; rank 0's are used",
      &Config::profile},
     {"TUTTI_TOPOLOGY", "auto", ConfigKind::kText, "", 1, 3500, false,
-     "what this host is made of, for the order of ranks in rings and trees: a file of hwloc or of "
-     "NCCL, auto (discovered where ranks sit at different places), or off: the order of ranks' "
-     "numbers",
+     "this host's topology, which orders the ranks in rings and trees: a file of hwloc or of NCCL, "
+     "auto (detected where ranks run at different places), or off (rank numbers give the order)",
      &Config::topology},
     {"TUTTI_CLUSTER", "", ConfigKind::kText, "", 0, 3500, false,
-     "cluster file: rails and switches between the hosts, in the order of their first ranks; rank "
-     "0's is used",
+     "cluster file: rails and switches between the hosts, which are in the order of their first "
+     "ranks; rank 0's file is used",
      &Config::cluster},
     {"TUTTI_SEATS", "auto", ConfigKind::kText, "", 1, 4095, false,
-     "where this host's ranks sit, by processors or device, in turn: 0-3/4-7, GPU0/GPU1; auto: by "
-     "their affinity",
+     "processors or device of each rank of this host, e.g. 0-3/4-7 or GPU0/GPU1; auto: by their "
+     "affinity",
      &Config::seats},
     {"TUTTI_CMA", "auto", ConfigKind::kChoice, kCmaChoices, 0, 0, false,
-     "reading of other ranks' memory by cross-memory attach, where the kernel permits it",
+     "whether ranks read other ranks' memory by cross-memory attach, where the kernel permits it",
      &Config::cma},
     {"TUTTI_TRANSPORT", "auto", ConfigKind::kChoice, kTransportChoices, 0, 0, false,
      "how messages travel; auto: shared memory within a host, between hosts RDMA (verbs) where "
      "every rank has an active port, else TCP; equal on all ranks",
      &Config::transport},
     {"TUTTI_IB_HCA", "", ConfigKind::kText, "", 0, 1023, false,
-     "RDMA devices that may be used: mlx5_0:1,mlx5_1 (prefixes, with a port or without), =mlx5_1, "
-     "^mlx5_2; the first with an active port is; not set: any",
+     "RDMA devices that may be used: mlx5_0:1,mlx5_1 (prefixes, with or without a port), =mlx5_1, "
+     "^mlx5_2; the first with an active port is used; not set: any",
      &Config::ib_hca},
     {"TUTTI_IB_GID_INDEX", "auto", ConfigKind::kNumber, "auto", 0, 255, false,
      "GID of the RDMA port, as `ibv_devinfo -v` numbers them; auto: RoCE v2 over IPv4 first",
      &Config::ib_gid_index},
     {"TUTTI_IB_TIMEOUT", "16", ConfigKind::kNumber, "", 1, 31, false,
-     "how long an RDMA port waits for an answer: 4.096 us * 2^this", &Config::ib_timeout},
+     "how long an RDMA port waits for an answer: 4.096 us * 2^(this value)", &Config::ib_timeout},
     {"TUTTI_IB_RETRIES", "7", ConfigKind::kNumber, "", 0, 7, false,
-     "how often it asks again before the peer is given up", &Config::ib_retries},
+     "how often an RDMA port retries before it reports the peer as lost", &Config::ib_retries},
     {"TUTTI_NT_BYTES", "0", ConfigKind::kBytes, "", 1, 1024 * kGiB, true,
-     "results of at least so many bytes are stored around the cache", &Config::nt_bytes},
+     "results of at least this many bytes are stored past the cache (non-temporal stores)",
+     &Config::nt_bytes},
     {"TUTTI_LAUNCHER", "auto", ConfigKind::kChoice, kLauncherChoices, 0, 0, false,
-     "none: the process is alone, whatever launcher has started it", &Config::launcher},
+     "launcher whose ranks this process joins; none: the process runs alone, whatever launcher "
+     "started it",
+     &Config::launcher},
     {"TUTTI_RANK", "auto", ConfigKind::kNumber, "auto", 0, kMostRanks - 1, false,
-     "this process's rank, by hand; auto: the launcher says", &Config::rank},
+     "this process's rank, without a launcher; auto: ask the launcher", &Config::rank},
     {"TUTTI_RANKS", "auto", ConfigKind::kNumber, "auto", 1, kMostRanks, false,
-     "how many ranks there are, by hand; equal on all ranks", &Config::ranks},
+     "number of ranks, without a launcher; equal on all ranks", &Config::ranks},
     {"TUTTI_ROOT", "", ConfigKind::kText, "", 0, 511, false,
-     "host:port where rank 0 is met, for launchers without a key-value store", &Config::root},
+     "host:port at which the ranks meet rank 0, for launchers without a key-value store",
+     &Config::root},
     {"TUTTI_SECRET_FILE", "", ConfigKind::kText, "", 0, 4095, false,
-     "file with the job's secret, 32 bytes or more, mode 0600; goes with TUTTI_ROOT and torchrun",
+     "file with the job's secret, 32 bytes or more, mode 0600; needed with TUTTI_ROOT and with "
+     "torchrun",
      &Config::secret_file},
     {"TUTTI_JOB", "", ConfigKind::kText, "", 0, 255, false,
      "name of this run, equal on all ranks: keeps runs with one secret and address apart",
      &Config::job},
     {"TUTTI_INSECURE", "0", ConfigKind::kChoice, kFlagChoices, 0, 0, false,
-     "1: meet without a secret; whoever reaches rank 0's port can join", &Config::insecure},
+     "1: meet without a secret; anyone who can reach rank 0's port can join", &Config::insecure},
 }};
 
 // The index of `text` in "a|b|c".
@@ -131,14 +142,6 @@ std::optional<std::size_t> choice_index(std::string_view choices, std::string_vi
     if (bar == std::string_view::npos) return std::nullopt;
     choices.remove_prefix(bar + 1);
   }
-}
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return result;
 }
 
 std::string_view choice_at(std::string_view choices, std::size_t index) {
@@ -183,7 +186,7 @@ std::optional<std::uint64_t> parse_value(const ConfigVariable& variable, std::st
     case ConfigKind::kChoice:
       // As in NCCL_DEBUG=INFO.
       if (std::holds_alternative<LogLevel Config::*>(variable.field))
-        return choice_index(variable.choices, lower(text));
+        return choice_index(variable.choices, lower_case(text));
       return choice_index(variable.choices, text);
   }
   if (!value || (*value == 0 && variable.zero_is_auto)) return value;
@@ -281,7 +284,7 @@ std::string allowed_text(const ConfigVariable& variable) {
   }
   std::string range = fmt::format("{}..{}", number_text(variable.kind, variable.least),
                                   number_text(variable.kind, variable.most));
-  if (variable.kind == ConfigKind::kBytes) range += " bytes, also as 64K, 2M, 1G";
+  if (variable.kind == ConfigKind::kBytes) range += " bytes; K, M and G are accepted, e.g. 64K";
   if (variable.kind == ConfigKind::kSeconds) range += " seconds";
   if (variable.zero_is_auto) return "0 (auto) or " + range;
   if (!variable.choices.empty()) return fmt::format("{} or {}", variable.choices, range);
@@ -316,7 +319,7 @@ Result<Config> load_config(const Getenv& getenv_like) {
     if (!value)
       return make_error(
           Code::kInvalidArgument,
-          fmt::format("{}={} is not allowed; allowed: {} (default: {})", variable.name,
+          fmt::format("{}={} is not a valid value; allowed: {} (default: {})", variable.name,
                       printable(text, 128), allowed_text(variable), variable.default_text));
     std::visit(StoreValue{config, text, *value}, variable.field);
   }

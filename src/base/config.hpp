@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration: the TUTTI_* environment variables, each a documented field of one struct, all in
 // one table. The library reads the environment once, through process_config(); everything else gets
 // a Config (or a field of it) as a parameter. Any thread. Knows nothing of what the values steer.
@@ -41,13 +42,16 @@ inline constexpr std::uint32_t kFromLauncher = UINT32_MAX;  // TUTTI_RANK and TU
 inline constexpr std::uint32_t kMostRanks = 1 << 16;        // of a job (TUTTI_RANKS)
 inline constexpr std::uint32_t kMostSlots = 64;    // that a connection can hold (TUTTI_SLOTS)
 inline constexpr std::uint32_t kMostReplicas = 8;  // of a schedule (TUTTI_REPLICAS)
-// Bytes of an algorithm's name with its parameters and a zero byte (TUTTI_ALGO).
+// Bytes of an algorithm's name with its parameters and a zero byte, and of a whole TUTTI_ALGO.
 inline constexpr std::size_t kMaxAlgorithmName = 128;
+inline constexpr std::size_t kMaxForcedText = 512;
 
 // Defaults and ranges stand in the table in config.cpp; the values below are the same (tested).
 struct Config {
   // TUTTI_ALGO: "auto" or an algorithm's name; the runtime knows which names exist.
   std::string algo = "auto";
+  // The owner of the setting `algo`, for error texts.
+  std::string_view algo_source = "TUTTI_ALGO";
   // TUTTI_PROTO: protocol of every connection, or chosen per plan.
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   // TUTTI_REPLICAS, TUTTI_SLICES, TUTTI_SLOTS: shape of the plan; 0: chosen per plan.
@@ -113,6 +117,8 @@ struct Config {
   std::string job;
   // TUTTI_INSECURE: meet without a secret.
   bool insecure = false;
+  // TUTTI_VERIFY: prove every plan when it is compiled.
+  bool verify = false;
 };
 
 // How a variable is written and which field it fills.

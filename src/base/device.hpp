@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One source for host threads and for CUDA threads: the words that make a function both.
 //
 // Compiled by g++, TUTTI_HD is nothing and the code runs on the host, under its sanitizers too.

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/host.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -24,6 +25,7 @@
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
+#include "base/shared_file.hpp"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434  // the same number on every architecture
@@ -128,13 +130,16 @@ bool try_pidfd() {
   const UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!fd) return false;
   pollfd poll_fd{fd.get(), POLLIN, 0};
-  return ::poll(&poll_fd, 1, 0) == 0;  // this process lives: nothing to read
+  int ready = ::poll(&poll_fd, 1, 0);
+  while (ready < 0 && errno == EINTR) ready = ::poll(&poll_fd, 1, 0);
+  return ready == 0;  // this process lives: nothing to read
 }
 
 bool try_memfd() {
   constexpr std::size_t kProbeBytes = 4096;
   const UniqueFd fd(::memfd_create("tutti-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ::ftruncate(fd.get(), kProbeBytes) != 0) return false;
+  if (!fd || !check_file_limit("probe", kProbeBytes) || ::ftruncate(fd.get(), kProbeBytes) != 0)
+    return false;
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return false;
   void* map = ::mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (map == MAP_FAILED) return false;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This machine and this process, as far as ranks must know: names and identities that tell who can
 // share memory with whom, what the kernel permits, how many cores and how much cache there is.
 // Probes really try; they never print and never fail, they say no. Any thread.
@@ -18,14 +19,14 @@ namespace tutti {
 // hashed instead. Without /proc: hash of the host's name. Never 0.
 [[nodiscard]] std::uint64_t host_identity(std::string_view override_text);
 
-// Of this boot of the kernel: tells whether times and pids of a record still mean anything here.
-// 0: unknown.
+// Identifies this boot of the kernel, and so tells whether times and pids of a record are still
+// valid here. 0: unknown.
 [[nodiscard]] std::uint64_t boot_identity();
 
 // Random, one per process, equal in all its threads; another one in a forked child. Never 0.
 [[nodiscard]] std::uint64_t process_token();
-// Where this process keeps its token: a word that a peer can read to know that a pid is this
-// process.
+// Returns the address of this process's token, a word that a peer can read to check that a pid is
+// this process.
 [[nodiscard]] std::uint64_t process_token_address();
 
 // 64-bit FNV-1a with a final mix. Stable: it travels between hosts.

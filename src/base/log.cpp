@@ -1,11 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <ctime>
 
 #include "base/host.hpp"
@@ -26,6 +32,77 @@ void append_time(fmt::memory_buffer& line) {
                  parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min,
                  parts.tm_sec, now.tv_nsec / 1000);
 }
+
+// "/dev/stderr", "/proc/self/fd/7": the number of a descriptor of this process.
+std::optional<int> descriptor_named(std::string_view path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (!path.starts_with(folder)) continue;
+    const std::string_view digits = path.substr(folder.size());
+    int number = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error == std::errc{} && end == digits.data() + digits.size() && number >= 0) return number;
+  }
+  return std::nullopt;
+}
+
+// The file may lie in a folder where others may write: a symbolic link is not followed, and what is
+// neither a file nor a character device, as a pipe, is refused instead of waited for.
+// "/dev/stdout", "/dev/stderr", "/dev/fd/N" and "/proc/self/fd/N" are this process's descriptors of
+// that number, whatever they lead to.
+Result<UniqueFd> open_log_file(const std::string& path) {
+  const std::string failed = fmt::format("cannot open the log file {}", path);
+  if (const std::optional<int> number = descriptor_named(path)) {
+    UniqueFd copy(::fcntl(*number, F_DUPFD_CLOEXEC, 0));
+    if (!copy) return errno_error(failed, errno);
+    return copy;
+  }
+  constexpr int kFlags =
+      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+  UniqueFd fd(::open(path.c_str(), kFlags, 0600));
+  if (!fd && errno == ELOOP)
+    return make_error(Code::kSystemError, failed + ": it is a symbolic link; give the file's path");
+  struct stat info {};
+  const bool pipe = !fd && errno == ENXIO;  // that nobody reads; or a socket
+  if (!pipe && (!fd || ::fstat(fd.get(), &info) != 0)) return errno_error(failed, errno);
+  if (pipe || (!S_ISREG(info.st_mode) && !S_ISCHR(info.st_mode)))
+    return make_error(Code::kSystemError,
+                      failed + ": it is not a regular file; give the path of one");
+  return fd;
+}
+
+// SIGPIPE, where nobody reads what is written any more, and SIGXFSZ, where a file has reached its
+// limit, go to the thread that writes. Blocked for a scope, and taken back if raised in it.
+class MutedSignals {
+ public:
+  MutedSignals() {
+    ::sigemptyset(&muted_);
+    ::sigaddset(&muted_, SIGPIPE);
+    ::sigaddset(&muted_, SIGXFSZ);
+    ::sigemptyset(&pending_);
+    ::sigpending(&pending_);
+    ::pthread_sigmask(SIG_BLOCK, &muted_, &before_);
+  }
+  MutedSignals(const MutedSignals&) = delete;
+  MutedSignals& operator=(const MutedSignals&) = delete;
+  ~MutedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // After a write that failed so.
+  void take_back(int error_number) const {
+    const int raised = error_number == EPIPE ? SIGPIPE : error_number == EFBIG ? SIGXFSZ : 0;
+    if (raised == 0 || ::sigismember(&pending_, raised) == 1)
+      return;  // that one is somebody else's
+    sigset_t only;
+    ::sigemptyset(&only);
+    ::sigaddset(&only, raised);
+    const timespec now{};
+    while (::sigtimedwait(&only, nullptr, &now) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  sigset_t muted_{}, pending_{}, before_{};
+};
 
 }  // namespace
 
@@ -58,8 +135,7 @@ Result<Log> Log::open(LogLevel level, std::string_view path, Rank rank) {
   Log log(level, rank);
   if (path.empty() || level == LogLevel::kOff) return log;
   const std::string expanded = expand_log_path(path);
-  UniqueFd fd(::open(expanded.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd) return errno_error(fmt::format("cannot open the log file {}", expanded), errno);
+  TUTTI_TRY_ASSIGN(UniqueFd fd, open_log_file(expanded));
   log.file_ = std::make_shared<const UniqueFd>(std::move(fd));
   return log;
 }
@@ -84,8 +160,10 @@ void Log::write(LogLevel level, std::string_view message) const {
   line.push_back('\n');
   const int saved_errno = errno;
   const int fd = file_ ? file_->get() : STDERR_FILENO;
-  while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {
-  }
+  const MutedSignals muted;
+  ssize_t written = ::write(fd, line.data(), line.size());
+  while (written < 0 && errno == EINTR) written = ::write(fd, line.data(), line.size());
+  if (written < 0) muted.take_back(errno);
   errno = saved_errno;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log: one line per event, "tutti 2026-11-21T14:30:12.345678Z host:pid:rank level message", to
 // stderr or a file; the time is UTC, so that lines of many hosts sort.
 //
@@ -9,7 +10,7 @@
 // Any thread. Knows nothing of configuration; its owner opens it with a level and a path.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/output.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -14,7 +15,7 @@ Status finish_output() {
   if (flushed && std::ferror(stdout) == 0) return {};
   return make_error(Code::kSystemError,
                     fmt::format("standard output cannot be written: {}",
-                                flushed ? "a part of it was lost"
+                                flushed ? "a part of the output was lost"
                                         : std::generic_category().message(error_number)));
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of a program's output. A full disk or a closed pipe shows only when buffers are flushed,
 // and whoever reads the exit status must learn of it. Belongs to programs: the library prints
 // nothing.

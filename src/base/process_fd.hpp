@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // File descriptors that belong to one process: closed by themselves in a forked child.
 //
 // A child that kept its parent's sockets would keep a dead rank looking alive: its peers see no end

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors as values. The first function that knows the cause writes the message; the code says what
 // the caller can do next. Nothing is thrown across the library's boundary.
 //
@@ -14,7 +15,7 @@
 
 namespace tutti {
 
-// Values equal those of tuttiResult_t.
+// Values equal those of tuttiResult_t. A new one needs a row in result.cpp and a name in tutti.h.
 enum class Code : std::uint8_t {
   kSuccess = 0,
   kUnhandledCudaError = 1,
@@ -28,7 +29,12 @@ enum class Code : std::uint8_t {
   kNotSupported = 9,     // legal, but this build cannot do it
 };
 
+inline constexpr std::size_t kCodeCount = 10;
+
 [[nodiscard]] const char* describe(Code code);
+// The code of an error that came as a number, from a peer or from shared memory: kRemoteError where
+// it names none.
+[[nodiscard]] Code failure_code(std::uint64_t value);
 
 struct Error {
   Code code = Code::kInternalError;

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/shared_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -24,7 +26,7 @@ bool resize(const UniqueFd& fd, std::size_t bytes) {
   return ::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0;
 }
 
-// Of a fallback file: pages of a full file system would be a SIGBUS later.
+// Reserves the pages of a fallback file: on a full file system they would cause a SIGBUS later.
 bool resize_and_reserve(const UniqueFd& fd, std::size_t bytes) {
   if (!resize(fd, bytes)) return false;
   errno = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
@@ -64,6 +66,7 @@ UniqueFd make_shm(std::size_t bytes) {
 
 Result<UniqueFd> make_shared_file(std::string_view purpose, std::size_t bytes,
                                   SharedFileKind kind) {
+  TUTTI_TRY(check_file_limit(purpose, bytes));
   UniqueFd fd;
   const bool any = kind == SharedFileKind::kAny;
   if (any || kind == SharedFileKind::kMemfd) fd = make_memfd(purpose, bytes);
@@ -77,6 +80,16 @@ Result<UniqueFd> make_shared_file(std::string_view purpose, std::size_t bytes,
   return fd;
 }
 
+Status check_file_limit(std::string_view purpose, std::size_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return {};
+  return make_error(
+      Code::kSystemError,
+      fmt::format("the {} needs a file of {} bytes, and this process may not create files of more "
+                  "than {}: raise 'ulimit -f', which limits shared memory too",
+                  purpose, bytes, limit.rlim_cur));
+}
+
 // The kernel says which files can be sealed: of the fallbacks, one in tmpfs has F_SEAL_SEAL alone
 // from its birth, others answer EINVAL.
 bool is_unsealed(int fd) {
@@ -88,10 +101,12 @@ bool is_unsealed(int fd) {
 Status check_shared_file(int fd, std::string_view purpose, std::size_t bytes) {
   struct stat info {};
   if (::fstat(fd, &info) != 0)
-    return errno_error(fmt::format("cannot look at the shared file of the {}", purpose), errno);
+    return errno_error(fmt::format("cannot examine the shared file of the {}", purpose), errno);
   if (!S_ISREG(info.st_mode) || info.st_nlink != 0)
     return make_error(Code::kRemoteError,
-                      fmt::format("what was handed out as the {} is no shared file", purpose));
+                      fmt::format("the descriptor received for the {} is not a shared file; run "
+                                  "the same version of Tutti in all processes",
+                                  purpose));
   if (info.st_size < 0 || static_cast<std::size_t>(info.st_size) != bytes)
     return make_error(Code::kRemoteError,
                       fmt::format("the shared file of the {} has {} bytes, this rank expects {}",

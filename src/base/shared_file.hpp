@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared files: memory without a name that processes of a host hand each other by descriptor.
 //
 // A memfd, sealed so that nobody can shrink it under those who have mapped it; where the kernel or
@@ -20,8 +21,12 @@ enum class SharedFileKind : std::uint8_t { kAny, kMemfd, kTmpFile, kShmOpen };
 [[nodiscard]] Result<UniqueFd> make_shared_file(std::string_view purpose, std::size_t bytes,
                                                 SharedFileKind kind = SharedFileKind::kAny);
 
-// What a peer handed out as `purpose` is a nameless file of just `bytes` that cannot shrink once
-// it is mapped. Errors: kRemoteError, kSystemError.
+// Would a file of `bytes`, for the `purpose` named in the error, be larger than this process may
+// make one? Asking the kernel for it would raise SIGXFSZ. Error: kSystemError, naming the limit.
+[[nodiscard]] Status check_file_limit(std::string_view purpose, std::size_t bytes);
+
+// Checks that the descriptor which a peer sent for `purpose` is a nameless file of exactly `bytes`
+// that cannot shrink once it is mapped. Errors: kRemoteError, kSystemError.
 [[nodiscard]] Status check_shared_file(int fd, std::string_view purpose, std::size_t bytes);
 
 // Could be sealed against shrinking, and is not.

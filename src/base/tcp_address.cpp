@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/tcp_address.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses of the scheme "tcp:", as text and as numbers. Pure; any thread.
 //
 // "tcp:10.0.0.1:4000" and "tcp:[fd00::1]:4000" name a socket. "tcp:node7:4000" names a host that

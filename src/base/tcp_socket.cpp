@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/tcp_socket.hpp"
 
 #include <netinet/in.h>
@@ -12,7 +13,7 @@ namespace {
 constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
 // A peer's host that is gone says nothing: after so long an idle connection has ended.
 constexpr int kIdleS = 10, kProbeS = 5, kProbes = 4;
-// Who connects and says nothing stays in the kernel for so long before we hear of it at all.
+// The kernel keeps a connection that sends nothing for this long before it shows it to us.
 constexpr int kDeferAcceptS = 10;
 
 void set_option(int socket, int level, int option, int value) {
@@ -108,8 +109,8 @@ int outcome_of_connect(int socket, const TcpAddress& to) {
   int error_number = 0;
   socklen_t bytes = sizeof error_number;
   if (::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0) return errno;
-  // Who asks a free port of its own host again and again may be given that very port to ask from,
-  // and is then connected to itself.
+  // A process that connects repeatedly to a free port of its own host may be given that very port
+  // as its own, and is then connected to itself.
   if (error_number == 0 && own_address(socket) == to) return ECONNREFUSED;
   return error_number;
 }

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The TCP sockets of the control plane and of the data plane: how they listen, connect and accept,
 // and how a host that is gone is noticed. Non-blocking, close-on-exec, without Nagle's delay; a
-// forked child has none of them. What an errno means is for the caller to say. Any thread.
+// forked child has none of them. The caller says what an errno means. Any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,12 +30,13 @@ struct SocketName {
 [[nodiscard]] ProcessFd listen_at(const TcpAddress& at);
 // On its way to `to`, there once it is writable. Empty, with errno: refused at once.
 [[nodiscard]] ProcessFd start_connect(const TcpAddress& to);
-// Of such a socket that is writable: 0, or why it has not come to `to`.
+// Call it when such a socket is writable. Returns 0, or the errno of the failed connection to `to`.
 [[nodiscard]] int outcome_of_connect(int socket, const TcpAddress& to);
 // The next that has connected; empty, with errno (EAGAIN: none).
 [[nodiscard]] ProcessFd accept_from(int listener);
 
-// Of accept_from(): no descriptor or no memory, so that the same connection waits on.
+// Returns whether accept_from() failed for lack of descriptors or memory, so that the same
+// connection still waits.
 [[nodiscard]] bool is_shortage(int error_number);
 
 }  // namespace tutti::tcp

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/technology.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -168,13 +169,6 @@ constexpr auto kGpuModels = std::to_array<GpuModel>({
     {"max1550", GpuVendor::kIntel, "hbm2e", "xelink", "pcie5x16", false},
 });
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 // Levenshtein's distance: how far a name was mistyped.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -194,7 +188,7 @@ std::size_t distance(std::string_view a, std::string_view b) {
 template <typename Row>
 Result<const Row*> find(std::span<const Row> rows, std::string_view name, std::string_view what) {
   constexpr std::size_t kShown = 6, kLongest = 64;
-  const std::string wanted = lower(name.substr(0, kLongest));
+  const std::string wanted = lower_case(name.substr(0, kLongest));
   const auto found = std::ranges::find(rows, std::string_view(wanted), &Row::name);
   if (found != rows.end() && name.size() <= kLongest) return &*found;
   std::vector<std::pair<std::size_t, std::string_view>> near;
@@ -203,7 +197,7 @@ Result<const Row*> find(std::span<const Row> rows, std::string_view name, std::s
   std::string names;
   for (std::size_t i = 0; i < std::min(kShown, near.size()); ++i)
     names += fmt::format("{}{}", i == 0 ? "" : ", ", near[i].second);
-  return make_error(Code::kInvalidArgument, fmt::format("unknown {} '{}'; nearest are {}", what,
+  return make_error(Code::kInvalidArgument, fmt::format("unknown {} '{}'; the nearest are {}", what,
                                                         printable(name, kLongest), names));
 }
 

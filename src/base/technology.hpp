@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What links and memories are made of: one table of constants per technology, each with its source.
 //
 // A bandwidth is of one direction, of the unit that `per` names, before protocols take their share;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text that came from elsewhere, made fit for a message. Pure.
 #pragma once
 
@@ -15,6 +16,14 @@ namespace tutti {
   std::ranges::replace_if(
       clean, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return clean;
+}
+
+// ASCII alone, whatever the locale.
+[[nodiscard]] inline std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
 }
 
 }  // namespace tutti

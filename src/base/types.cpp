@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/types.hpp"
 
 #include <array>
@@ -24,18 +25,12 @@ constexpr std::array<TypeRow, kDataTypeCount> kTypes{{{"int8", 1},
                                                       {"f8e4m3", 1},
                                                       {"f8e5m2", 1}}};
 constexpr std::array<std::string_view, kReduceOpCount> kOps{"sum", "prod", "max", "min", "avg"};
-constexpr std::array<std::string_view, kCollectiveCount> kCollectives{
-    "all_reduce", "broadcast", "reduce",  "all_gather", "reduce_scatter",
-    "alltoall",   "gather",    "scatter", "sendrecv"};
 
 }  // namespace
 
 std::size_t element_bytes(DataType type) { return kTypes[static_cast<std::size_t>(type)].bytes; }
 std::string_view name_of(DataType type) { return kTypes[static_cast<std::size_t>(type)].name; }
 std::string_view name_of(ReduceOp op) { return kOps[static_cast<std::size_t>(op)]; }
-std::string_view name_of(Collective collective) {
-  return kCollectives[static_cast<std::size_t>(collective)];
-}
 
 std::optional<DataType> parse_data_type(std::string_view name) {
   for (std::size_t i = 0; i < kTypes.size(); ++i)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words every part of Tutti shares: ranks, tags, data types, reduction operations.
 // Plain values; any thread; knows nothing of schedules, memory or transports.
 #pragma once
@@ -36,25 +37,11 @@ inline constexpr int kDataTypeCount = 12;
 enum class ReduceOp : std::uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 inline constexpr int kReduceOpCount = 5;
 
-enum class Collective : std::uint8_t {
-  kAllReduce = 0,
-  kBroadcast,
-  kReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kGather,
-  kScatter,
-  kSendRecv,
-};
-inline constexpr int kCollectiveCount = 9;
-
 // Bytes of one element.
 [[nodiscard]] std::size_t element_bytes(DataType type);
-// The field's names as nccl-tests spells them: "float", "bfloat16", "sum", "all_reduce".
+// The field's names as nccl-tests spells them: "float", "bfloat16", "sum".
 [[nodiscard]] std::string_view name_of(DataType type);
 [[nodiscard]] std::string_view name_of(ReduceOp op);
-[[nodiscard]] std::string_view name_of(Collective collective);
 [[nodiscard]] std::optional<DataType> parse_data_type(std::string_view name);
 [[nodiscard]] std::optional<ReduceOp> parse_reduce_op(std::string_view name);
 

@@ -1,57 +1,63 @@
-// Bytes of control messages: little-endian integers, byte strings and texts with a 32-bit length.
+// SPDX-License-Identifier: Apache-2.0
+// Fixed-width little-endian fields, written to and read from the bytes of untrusted peers.
 //
-//   Writer writer;                         Reader reader(received);
-//   writer.u32(kVersion);                  TUTTI_TRY_ASSIGN(std::uint32_t version, reader.u32());
-//   writer.text(peer.host);                TUTTI_TRY_ASSIGN(peer.host, reader.text(255));
-//                                          TUTTI_TRY(reader.finish());
+//   Writer writer;                              Reader reader(received);
+//   writer.number(kVersion);                    const auto version =
+//   reader.number<std::uint16_t>(); writer.text(peer.host, kMostHostBytes);     peer.host =
+//   reader.text(kMostHostBytes);
+//                                               TUTTI_TRY(reader.finish());
 //
-// A Reader never reads beyond its span, whatever a peer sent, and allocates nothing larger than
-// what is there and what the caller allows. A failed read consumes nothing. One thread at a time;
-// the Reader's span must outlive it.
+// A Reader never reads past its end: after the first short read every value is 0 or empty and ok()
+// is false, so a parser reads all its fields and asks once. Pure; any thread. The span of a Reader
+// must outlive it.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/text.hpp"
 
 namespace tutti {
 
 class Writer {
  public:
-  void u8(std::uint8_t value) { integer(value); }
-  void u16(std::uint16_t value) { integer(value); }
-  void u32(std::uint32_t value) { integer(value); }
-  void u64(std::uint64_t value) { integer(value); }
-  // Signed values travel as two's complement.
-  void i32(std::int32_t value) { integer(static_cast<std::uint32_t>(value)); }
-  void i64(std::int64_t value) { integer(static_cast<std::uint64_t>(value)); }
-  // The bytes alone: the reader knows how many.
-  void raw(std::span<const std::byte> bytes) {
+  template <std::integral T>
+  Writer& number(T value) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes_.push_back(static_cast<std::byte>((bits >> (8 * i)) & 0xff));
+    }
+    return *this;
+  }
+  Writer& raw(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    return *this;
   }
-  // u32 length, then the bytes; at most 2^32 - 1.
-  void bytes(std::span<const std::byte> value) {
-    u32(static_cast<std::uint32_t>(value.size()));
-    raw(value);
+  // Length in one byte pair, then the text, cut at `most_bytes`.
+  Writer& text(std::string_view text, std::size_t most_bytes) {
+    text = text.substr(0, std::min<std::size_t>(most_bytes, UINT16_MAX));
+    number(static_cast<std::uint16_t>(text.size()));
+    return raw(std::as_bytes(std::span(text)));
   }
-  void text(std::string_view value) { bytes(std::as_bytes(std::span(value))); }
-
-  [[nodiscard]] std::span<const std::byte> view() const { return bytes_; }
+  // The same in a field of always `field_bytes` + 2 bytes.
+  Writer& padded_text(std::string_view value, std::size_t field_bytes) {
+    value = value.substr(0, field_bytes);
+    text(value, field_bytes);
+    bytes_.resize(bytes_.size() + field_bytes - value.size());
+    return *this;
+  }
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
   [[nodiscard]] std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
-  template <typename T>
-  void integer(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i)));
-  }
-
   std::vector<std::byte> bytes_;
 };
 
@@ -59,74 +65,62 @@ class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  // Errors of all reads: kRemoteError, "message too short: ...", for the bytes are a peer's.
-  [[nodiscard]] Result<std::uint8_t> u8() { return integer<std::uint8_t>(); }
-  [[nodiscard]] Result<std::uint16_t> u16() { return integer<std::uint16_t>(); }
-  [[nodiscard]] Result<std::uint32_t> u32() { return integer<std::uint32_t>(); }
-  [[nodiscard]] Result<std::uint64_t> u64() { return integer<std::uint64_t>(); }
-  [[nodiscard]] Result<std::int32_t> i32() {
-    return u32().map([](std::uint32_t value) { return static_cast<std::int32_t>(value); });
-  }
-  [[nodiscard]] Result<std::int64_t> i64() {
-    return u64().map([](std::uint64_t value) { return static_cast<std::int64_t>(value); });
-  }
-  // A view of exactly `count` bytes, valid as long as the Reader's span.
-  [[nodiscard]] Result<std::span<const std::byte>> raw(std::size_t count) {
-    if (count > bytes_.size()) return too_short(count);
-    const std::span<const std::byte> value = bytes_.first(count);
-    bytes_ = bytes_.subspan(count);
-    return value;
-  }
-  // Fills `into` completely.
-  [[nodiscard]] Status raw_into(std::span<std::byte> into) {
-    TUTTI_TRY_ASSIGN(const std::span<const std::byte> value, raw(into.size()));
-    if (!value.empty()) std::memcpy(into.data(), value.data(), value.size());
-    return {};
-  }
-  // What Writer::bytes and Writer::text wrote, if it is no longer than `most_bytes`.
-  [[nodiscard]] Result<std::span<const std::byte>> bytes(std::size_t most_bytes) {
-    const std::span<const std::byte> before = bytes_;
-    TUTTI_TRY_ASSIGN(const std::uint32_t count, u32());
-    if (count > most_bytes) {
-      bytes_ = before;
-      return make_error(Code::kRemoteError, "malformed message: a field of " +
-                                                std::to_string(count) + " bytes, at most " +
-                                                std::to_string(most_bytes) + " are allowed");
+  template <std::integral T>
+  [[nodiscard]] T number() {
+    std::uint64_t bits = 0;
+    const std::span<const std::byte> field = raw(sizeof(T));
+    for (std::size_t i = 0; i < field.size(); ++i) {
+      bits |= static_cast<std::uint64_t>(field[i]) << (8 * i);
     }
-    Result<std::span<const std::byte>> value = raw(count);
-    if (!value) bytes_ = before;
-    return value;
+    return static_cast<T>(bits);
   }
-  [[nodiscard]] Result<std::string> text(std::size_t most_bytes) {
-    TUTTI_TRY_ASSIGN(const std::span<const std::byte> value, bytes(most_bytes));
-    return std::string(reinterpret_cast<const char*>(value.data()), value.size());
+  [[nodiscard]] std::span<const std::byte> raw(std::size_t count_bytes) {
+    if (!ok_ || count_bytes > bytes_.size()) {
+      ok_ = false;
+      return {};
+    }
+    const std::span<const std::byte> field = bytes_.first(count_bytes);
+    bytes_ = bytes_.subspan(count_bytes);
+    return field;
   }
-
-  [[nodiscard]] std::size_t left() const { return bytes_.size(); }
-  // Error kRemoteError if bytes are left over: both ends must agree on the whole message.
+  template <std::size_t N>
+  [[nodiscard]] std::array<std::byte, N> block() {
+    std::array<std::byte, N> result{};
+    const std::span<const std::byte> field = raw(N);
+    std::copy(field.begin(), field.end(), result.begin());
+    return result;
+  }
+  // printable(), so that a peer's text can stand in an error message.
+  [[nodiscard]] std::string text(std::size_t most_bytes) {
+    const auto text_bytes = number<std::uint16_t>();
+    if (text_bytes > most_bytes) ok_ = false;
+    const std::span<const std::byte> field = raw(ok_ ? text_bytes : 0);
+    return printable({reinterpret_cast<const char*>(field.data()), field.size()}, field.size());
+  }
+  [[nodiscard]] std::string padded_text(std::size_t field_bytes) {
+    std::string result = text(field_bytes);
+    if (ok_) static_cast<void>(raw(field_bytes - result.size()));
+    return result;
+  }
+  // Returns all remaining bytes.
+  [[nodiscard]] std::span<const std::byte> rest() { return raw(bytes_.size()); }
+  [[nodiscard]] bool ok() const { return ok_; }
+  // All fields were there and nothing is left.
+  [[nodiscard]] bool finished() const { return ok_ && bytes_.empty(); }
+  // kRemoteError unless finished().
   [[nodiscard]] Status finish() const {
-    if (bytes_.empty()) return {};
-    return make_error(Code::kRemoteError, "malformed message: " + std::to_string(bytes_.size()) +
-                                              " bytes more than expected");
+    if (finished()) return {};
+    return make_error(
+        Code::kRemoteError,
+        ok_ ? "malformed message: " + std::to_string(bytes_.size()) + " bytes more than expected"
+            : "malformed message: it ends too soon, or a field is too long");
   }
+  // Bytes that have not been read.
+  [[nodiscard]] std::size_t left() const { return bytes_.size(); }
 
  private:
-  template <typename T>
-  Result<T> integer() {
-    if (sizeof(T) > bytes_.size()) return too_short(sizeof(T));
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      value |= std::to_integer<std::uint64_t>(bytes_[i]) << (8 * i);
-    bytes_ = bytes_.subspan(sizeof(T));
-    return static_cast<T>(value);
-  }
-  [[nodiscard]] tl::unexpected<Error> too_short(std::size_t wanted) const {
-    return make_error(Code::kRemoteError, "message too short: " + std::to_string(bytes_.size()) +
-                                              " bytes left of the " + std::to_string(wanted) +
-                                              " that must follow");
-  }
-
   std::span<const std::byte> bytes_;
+  bool ok_ = true;
 };
 
 }  // namespace tutti

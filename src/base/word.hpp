@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A 64-bit word that two threads share, on the host or on a device: the atomic of connections.
 //
 // The same bytes on both sides, so that a structure of words in memory that a CPU and a GPU see
@@ -41,7 +42,7 @@ class Word {
 #endif
   }
 
-  // What it held. Acquire and release.
+  // Returns the previous value. Acquire and release.
   TUTTI_HD std::uint64_t fetch_add(std::uint64_t more) {
 #if TUTTI_ON_DEVICE
     std::uint64_t before;

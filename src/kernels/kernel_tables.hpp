@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the translation unit of each instruction set offers to the dispatcher, and nothing more: the
 // template source lies in unnamed namespaces, so that code compiled for a wide instruction set can
 // never be picked by the linker for another.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels, as one source for every instruction set. Included exactly once by each
 // kernels_<isa>.cpp, which says how wide a vector is and how its lookup function is called.
 //

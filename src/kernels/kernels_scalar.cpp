@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for the baseline (SSE2 on x86-64, NEON on AArch64): the template source with 16-byte
 // vectors.
 #define TUTTI_KERNEL_LOOKUP lookup_scalar

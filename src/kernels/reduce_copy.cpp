@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the kernels for this machine, once. Knows which instruction sets exist, not what a kernel
 // does.
 #include "kernels/reduce_copy.hpp"
@@ -46,6 +47,19 @@ const Isa& chosen_isa() {
 }
 
 }  // namespace
+
+ReduceCopyFn copy_kernel(std::size_t element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return reduce_copy_kernel(DataType::kUint8, ReduceOp::kSum);
+    case 2:
+      return reduce_copy_kernel(DataType::kFloat16, ReduceOp::kSum);
+    case 4:
+      return reduce_copy_kernel(DataType::kUint32, ReduceOp::kSum);
+    default:
+      return reduce_copy_kernel(DataType::kUint64, ReduceOp::kSum);
+  }
+}
 
 ReduceCopyFn reduce_copy_kernel(DataType type, ReduceOp op) {
   return chosen_isa().lookup(type, op);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one kernel: destinations <- reduce(sources). Reads every source once, writes every
 // destination once, sources in the order given. One table per (type, op), chosen at run time for
 // the machine's vector units (AVX-512, AVX2, scalar; NEON by the compiler).
@@ -34,6 +35,10 @@ using ReduceCopyFn = void (*)(const ReduceCopyArgs& args);
 // The kernel for (type, op); kAvg is kSum plus average_over. nullptr where this build has none
 // (f8 types until a later release).
 [[nodiscard]] ReduceCopyFn reduce_copy_kernel(DataType type, ReduceOp op);
+
+// The kernel that copies elements of so many bytes (1, 2, 4 or 8), for calls that do not reduce:
+// one source, and no average.
+[[nodiscard]] ReduceCopyFn copy_kernel(std::size_t element_bytes);
 
 // "avx512", "avx2", "scalar": what was chosen on this machine (TUTTI_ISA can force a lower one).
 [[nodiscard]] std::string_view kernel_isa();

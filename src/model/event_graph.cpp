@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/event_graph.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <tuple>
@@ -11,8 +12,6 @@ namespace tutti {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
-// Steps and messages of a graph: 6 GB. Ids have 32 bits.
-constexpr std::size_t kMostEvents = std::size_t{1} << 27;
 
 // One end of a message, as its rank's program names it.
 struct End {
@@ -47,16 +46,17 @@ Status for_each_connection(const std::vector<End>& ends, std::size_t begin, Visi
 class Builder {
  public:
   Builder(const Algorithm& algorithm, const Problem& problem, const Network& network,
-          std::uint32_t replicas, bool every_rank)
+          const EventGraph::Options& options)
       : algorithm_(algorithm),
         problem_(problem),
         network_(network),
         moves_(algorithm.symmetry(problem), network),
-        every_rank_(every_rank) {
+        every_rank_(options.every_rank),
+        most_events_(options.most_events) {
     const ScheduleShape shape = algorithm.shape(problem);
     tags_ = shape.tags;
     graph_.chunks = shape.chunks;
-    graph_.replicas = replicas;
+    graph_.replicas = options.replicas;
     graph_.pool_ranks = network.pool_ranks();
     graph_.pool_workers = network.pool_workers();
   }
@@ -105,18 +105,18 @@ class Builder {
       for (std::uint32_t l = 0; l < program.lanes.size(); ++l)
         for (const Step& step : program.lanes[l].steps) add_step(step, first_lane, l);
     }
-    if (graph_.steps.size() + graph_.sends.size() + graph_.receives.size() > kMostEvents)
+    if (graph_.steps.size() + graph_.sends.size() + graph_.receives.size() > most_events_)
       return too_large(rank);
     close_rank(rank);
     return {};
   }
 
   tl::unexpected<Error> too_large(Rank rank) const {
-    return make_error(
-        Code::kNotSupported,
-        fmt::format("{} among {} ranks is too large to be priced: more than {} steps and messages "
-                    "by rank {}; a network of equal nodes needs only the ranks of one",
-                    algorithm_.name, problem_.ranks, kMostEvents, rank));
+    return make_error(Code::kNotSupported,
+                      fmt::format("{0} among {1} ranks is too large to be priced: the ranks up to "
+                                  "{3} have more than {2} steps and messages together; on a "
+                                  "network of equal nodes, price the ranks of one node only",
+                                  algorithm_.name, problem_.ranks, most_events_, rank));
   }
 
   void add_step(const tutti::Step& step, std::uint32_t first_lane, std::uint32_t lane) {
@@ -186,6 +186,7 @@ class Builder {
                                 .first_link = size32(graph_.route_links),
                                 .link_count = 0,
                                 .hop = route.hop,
+                                .peer = peer,
                                 .latency_ns = route.latency_ns,
                                 .ns_per_byte = route.ns_per_byte};
     for (const LinkId link : route.links()) {
@@ -195,7 +196,6 @@ class Builder {
       graph_.route_links.push_back(folded(link));
     }
     graph_.connections.push_back(made);
-    connection_peers_.push_back(peer);
   }
 
   [[nodiscard]] std::uint32_t links_of_a_node() const {
@@ -247,7 +247,7 @@ class Builder {
     for (const EventGraph::Message& message : graph_.messages)
       if (message.receive_step == kNone) {
         const std::uint32_t lane = graph_.steps[message.send_step].lane;
-        return unpaired(connection_peers_[message.connection],
+        return unpaired(graph_.connections[message.connection].peer,
                         graph_.ranks[graph_.lanes[lane].rank]);
       }
     graph_.least_messages = kNone;
@@ -258,8 +258,8 @@ class Builder {
     return {};
   }
 
-  // What rank ranks[own] receives from q on the i-th of their tags is what the rank that stands for
-  // q sends to this rank's image on the i-th of theirs.
+  // The message that rank ranks[own] receives from q on the i-th of their tags is the one that q's
+  // representative sends to this rank's image on the i-th of theirs.
   Status pair_rank(std::uint32_t own) {
     const Rank rank = graph_.ranks[own];
     const std::vector<End> ends(
@@ -274,14 +274,13 @@ class Builder {
       const std::uint32_t sender =
           reduced() ? moves_.index_of(moves_.of(peer)) : static_cast<std::uint32_t>(peer);
       const Rank image = reduced() ? moves_.moved(rank, peer) : rank;
-      const auto begin = connection_peers_.begin() + connection_starts_[sender];
-      const auto end = connection_peers_.begin() + connection_starts_[sender + 1];
-      auto found = std::lower_bound(begin, end, image);
+      const auto begin = graph_.connections.begin() + connection_starts_[sender];
+      const auto end = graph_.connections.begin() + connection_starts_[sender + 1];
+      auto found = std::ranges::lower_bound(begin, end, image, {}, &EventGraph::Connection::peer);
       if (end - found <= static_cast<std::ptrdiff_t>(ordinal)) return unpaired(rank, peer);
       found += ordinal;
-      if (*found != image) return unpaired(rank, peer);
-      const EventGraph::Connection& connection =
-          graph_.connections[static_cast<std::size_t>(found - connection_peers_.begin())];
+      const EventGraph::Connection& connection = *found;
+      if (connection.peer != image) return unpaired(rank, peer);
       if (connection.message_count != last - first) return unpaired(rank, peer);
       for (std::size_t i = first; i < last; ++i) {
         const auto message = connection.first_message + static_cast<std::uint32_t>(i - first);
@@ -296,7 +295,7 @@ class Builder {
     return make_error(
         Code::kInternalError,
         fmt::format("{} among {} ranks: rank {} and rank {} do not count the messages between them "
-                    "alike; this is a bug of the schedule: report it",
+                    "alike; this is a bug in the schedule, please report it",
                     algorithm_.name, problem_.ranks, receiver, sender),
         receiver);
   }
@@ -321,30 +320,29 @@ class Builder {
   const Network& network_;
   const Representatives moves_;
   const bool every_rank_;
+  const std::size_t most_events_;
   std::uint32_t tags_ = 1;
   EventGraph graph_;
-  // Of the ranks so far: where their steps, connections and received messages begin.
+  // The positions at which the steps, connections and received messages of the ranks so far begin.
   std::vector<std::uint32_t> first_steps_, connection_starts_;
   std::vector<std::size_t> receive_starts_;
-  std::uint32_t order_shift_ = 0;       // of the present rank
-  std::vector<End> send_ends_;          // of the present rank
-  std::vector<End> receive_ends_;       // of all, rank by rank
-  std::vector<Rank> connection_peers_;  // who receives
+  std::uint32_t order_shift_ = 0;  // of the present rank
+  std::vector<End> send_ends_;     // of the present rank
+  std::vector<End> receive_ends_;  // of all, rank by rank
 };
 
 }  // namespace
 
 Result<EventGraph> EventGraph::build(const Algorithm& algorithm, const Problem& problem,
-                                     const Network& network, std::uint32_t replicas,
-                                     bool every_rank) {
+                                     const Network& network, const Options& options) {
   TUTTI_TRY(check_problem(algorithm, problem));
   if (network.ranks() != problem.ranks)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("{} ranks cannot be priced on a network of {}", problem.ranks,
-                                  network.ranks()));
-  if (replicas == 0)
+                      fmt::format("{} ranks cannot be priced on a network of {} ranks",
+                                  problem.ranks, network.ranks()));
+  if (options.replicas == 0)
     return make_error(Code::kInvalidArgument, "a plan needs at least 1 replica, not 0");
-  return Builder(algorithm, problem, network, replicas, every_rank).build();
+  return Builder(algorithm, problem, network, options).build();
 }
 
 }  // namespace tutti

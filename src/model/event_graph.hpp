@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Event graph: the steps and messages of a plan's ranks in flat arrays, for price and simulator.
 //
 // Programs are read rank by rank and dropped; what stays is about 50 bytes a step. Every message is
@@ -48,6 +49,7 @@ struct EventGraph {
     std::uint32_t first_link;                    // in `route_links`
     std::uint8_t link_count;
     Hop hop;
+    Rank peer;  // that receives, before it is folded to its representative
     double latency_ns;
     double ns_per_byte;  // of the route, at its slowest link
   };
@@ -73,11 +75,17 @@ struct EventGraph {
     return static_cast<std::uint32_t>(steps.size() - 1);
   }
 
+  struct Options {
+    std::uint32_t replicas = 1;
+    bool every_rank = false;  // no representatives
+    std::size_t most_events = kMostEvents;
+  };
+  // Steps and messages of a graph: 6 GB. Ids have 32 bits.
+  static constexpr std::size_t kMostEvents = std::size_t{1} << 27;
   // Errors: check_problem's; kInvalidArgument where the ranks are not the network's;
   // kNotSupported where it would be too large; kInternalError names a message without a receiver.
   [[nodiscard]] static Result<EventGraph> build(const Algorithm& algorithm, const Problem& problem,
-                                                const Network& network, std::uint32_t replicas,
-                                                bool every_rank);
+                                                const Network& network, const Options& options);
 };
 
 }  // namespace tutti

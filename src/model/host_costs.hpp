@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Costs of plans among ranks of one host, by protocol: what a calibration measures.
 #pragma once
 
@@ -13,7 +14,7 @@ struct HostCosts {
   // And per byte of an operand that is a message: its lines come from another core's cache.
   double message_ns_per_byte = 0;
   double switch_ns = 0;  // a core given to another rank, where ranks outnumber cores
-  // What an operand in a peer's memory costs beyond that.
+  // The additional costs of an operand in a peer's memory.
   double remote_ns = 0;
   double remote_ns_per_byte = 0;
   // And per byte for each further rank that a core is shared with: what a peer wrote has left the

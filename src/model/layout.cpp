@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/layout.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
@@ -68,14 +69,15 @@ class LayoutSearch {
 
   Status seat() {
     if (devices_.empty())
-      return make_error(Code::kInvalidArgument, "no ranks: say on which devices they sit");
+      return make_error(Code::kInvalidArgument, "there are no ranks; give the device of each rank");
     std::map<std::uint32_t, std::size_t> index;
     for (std::uint32_t rank = 0; rank < devices_.size(); ++rank) {
       if (devices_[rank] >= graph_.devices().size() ||
           graph_.device(devices_[rank]).host == kNoHost)
-        return make_error(Code::kInvalidArgument,
-                          fmt::format("rank {} sits on device {}, which no host of the graph has",
-                                      rank, devices_[rank]));
+        return make_error(
+            Code::kInvalidArgument,
+            fmt::format("rank {} is placed on device {}, which no host of the graph has", rank,
+                        devices_[rank]));
       const std::uint32_t host = graph_.device(devices_[rank]).host;
       const auto [at, fresh] = index.emplace(host, hosts_.size());
       if (fresh) hosts_.push_back({host, {}, {}});
@@ -208,12 +210,13 @@ Result<CostMatrix> hop_costs(const Graph& graph, std::span<const DeviceId> devic
                              const LayoutOptions& options) {
   if (devices.size() > kMostPlaces)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("{} ranks, at most {} can be compared each with each",
+                      fmt::format("{} ranks are too many: at most {} can be compared pair by pair",
                                   devices.size(), kMostPlaces));
   CostMatrix costs(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= graph.devices().size())
-      return make_error(Code::kInvalidArgument, fmt::format("rank {} sits on no device", i));
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("rank {} is not placed on any device", i));
     const std::vector<Path> from = topology::paths_from(graph, devices[i]);
     for (std::size_t j = 0; j < i; ++j) costs.set(i, j, hop_cost_ns(from[devices[j]], options));
   }
@@ -225,7 +228,8 @@ Result<Layout> lay_edges(const Graph& graph, std::span<const DeviceId> devices, 
   for (const auto& [a, b] : edges)
     if (a >= devices.size() || b >= devices.size())
       return make_error(Code::kInvalidArgument,
-                        fmt::format("an edge between {} and {} of {} ranks", a, b, devices.size()));
+                        fmt::format("an edge joins ranks {} and {}, but there are {} ranks", a, b,
+                                    devices.size()));
   TUTTI_TRY_ASSIGN(std::vector<Layout> rings, lay_rings(graph, devices, options));
   Layout layout = std::move(rings.front());
   if (devices.size() > kMostPlaces) return layout;

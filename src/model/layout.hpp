@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layout: in what order ranks stand in a ring or hang in a tree, by the graph and not by number.
 //
 // An order says which rank takes a place of a schedule: order[k] does what the schedule says of
@@ -45,8 +46,8 @@ inline constexpr std::size_t kMostTreeRanks = 256;
                                        std::span<const topology::DeviceId> devices,
                                        const Edges& edges, const LayoutOptions& options = {});
 
-// What a hop between the devices of every two ranks costs in ns, as lay_rings() counts; for tests
-// and for people. At most kMostPlaces ranks, kInvalidArgument otherwise.
+// Returns the cost in ns of a hop between the devices of every two ranks, as lay_rings() counts it;
+// for tests and displays. At most kMostPlaces ranks, kInvalidArgument otherwise.
 [[nodiscard]] Result<CostMatrix> hop_costs(const topology::Graph& graph,
                                            std::span<const topology::DeviceId> devices,
                                            const LayoutOptions& options = {});

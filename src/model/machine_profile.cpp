@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/machine_profile.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,7 +22,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kLayout = 2;  // 1: one cost per byte, of messages too
+// 1: one cost per byte, of messages too; 2: measured plans of all-reduce alone
+constexpr int kLayout = 3;
 constexpr double kMostNs = 1e12;
 constexpr std::size_t kMostMeasured = 100'000;
 
@@ -49,8 +51,14 @@ Result<HostCosts> read_costs(const JsonReader& all, std::string_view name, HostC
 
 Result<MeasuredPlan> read_measured(const json& value, const JsonWhere& where) {
   TUTTI_TRY_ASSIGN(const JsonReader one,
-                   JsonReader::open(value, where, {"ranks", "bytes", "name", "time_us", "spread"}));
+                   JsonReader::open(value, where,
+                                    {"collective", "ranks", "bytes", "name", "time_us", "spread"}));
   MeasuredPlan plan;
+  std::string collective;
+  TUTTI_TRY(one.read("collective", collective));
+  const auto known = parse_collective(collective);
+  if (!known) return where.refuse("\"collective\" is not a known collective");
+  plan.collective = *known;
   double bytes = 0;
   TUTTI_TRY(one.read("ranks", plan.ranks, 1 << 24));
   TUTTI_TRY(one.read("bytes", bytes, 1, 1e15));
@@ -104,12 +112,13 @@ Result<MachineProfile> parse_profile(std::string_view text, const std::string& f
   TUTTI_TRY(top.read("tutti_profile", layout, 1 << 20));
   if (layout != kLayout)
     return top.at("tutti_profile")
-        .refuse(
-            fmt::format("layout {}, this library reads {}; run tutti-tune again", layout, kLayout));
+        .refuse(fmt::format(
+            "the profile has layout {}, but this library reads layout {}; run tutti-tune again",
+            layout, kLayout));
   TUTTI_TRY(top.read("fingerprint", fingerprint));
   TUTTI_TRY(top.read("machine", profile.machine));
   if (fingerprint != fingerprint_of(profile.machine))
-    return top.at("fingerprint").refuse("is not that of `machine`; run tutti-tune again");
+    return top.at("fingerprint").refuse("does not match \"machine\"; run tutti-tune again");
   TUTTI_TRY(top.read("created", profile.created));
   TUTTI_TRY(top.read("residual", profile.residual, 0, 1e6));
   if (top.has("costs")) {
@@ -124,7 +133,8 @@ Result<MachineProfile> parse_profile(std::string_view text, const std::string& f
   if (!top.has("measured")) return profile;
   const json& measured = top.get("measured");
   if (!measured.is_array() || measured.size() > kMostMeasured)
-    return top.at("measured").refuse(fmt::format("a list of at most {} plans", kMostMeasured));
+    return top.at("measured")
+        .refuse(fmt::format("must be a list of at most {} plans", kMostMeasured));
   for (std::size_t i = 0; i < measured.size(); ++i) {
     TUTTI_TRY_ASSIGN(MeasuredPlan plan,
                      read_measured(measured[i], top.at("measured").at(std::to_string(i))));
@@ -138,8 +148,8 @@ Result<MachineProfile> read_profile(const std::string& path) {
   TUTTI_TRY_ASSIGN(MachineProfile profile, parse_profile(text, path));
   if (const std::string own = describe_machine(); profile.machine != own)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("{}: is of another machine ({}), not of this one ({}); run "
-                                  "tutti-tune here",
+                      fmt::format("{}: the profile was measured on another machine ({}), not on "
+                                  "this one ({}); run tutti-tune here",
                                   path, printable(profile.machine), own));
   return profile;
 }
@@ -155,7 +165,8 @@ std::string to_json(const MachineProfile& profile) {
     root["costs"][member.name] = to_object(profile.costs.*member.costs);
   root["measured"] = json::array();
   for (const MeasuredPlan& plan : profile.measured)
-    root["measured"].push_back({{"ranks", plan.ranks},
+    root["measured"].push_back({{"collective", name_of(plan.collective)},
+                                {"ranks", plan.ranks},
                                 {"bytes", plan.bytes},
                                 {"name", plan.name},
                                 {"time_us", plan.time_us},
@@ -170,7 +181,7 @@ Status write_profile(const MachineProfile& profile, const std::string& path) {
   std::error_code error;
   // Renaming would put a file in the place of a device or of a pipe.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
-    return failed("is no file; give the path of one");
+    return failed("it is not a regular file; give the path of one");
   error.clear();
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);

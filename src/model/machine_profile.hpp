@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The profile of a machine: what its plans cost, as measured on it, in a file of its own.
 //
 // tutti-tune writes it under the fingerprint of the hardware; rank 0 of a job reads the one of its
@@ -11,18 +12,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "base/result.hpp"
 #include "model/host_costs.hpp"
 
 namespace tutti {
 
-// What was measured of one plan at one size.
+// Holds the measurement of one plan at one size.
 struct MeasuredPlan {
+  Collective collective = Collective::kNone;
   std::int32_t ranks = 0;
-  std::uint64_t bytes = 0;
-  std::string name;    // forces it: "ring@slots:replicas=2:slot=64K"
-  double time_us = 0;  // median
-  double spread = 0;   // half the middle half's width, over the median
+  std::uint64_t bytes = 0;  // of the whole data
+  std::string name;         // forces it: "ring@slots:replicas=2:slot=64K"
+  double time_us = 0;       // median
+  double spread = 0;        // half the middle half's width, over the median
   bool operator==(const MeasuredPlan&) const = default;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network: what a price and a simulation ask of the place where a plan runs.
 //
 // Ranks 0..ranks()-1 sit on nodes of one or several ranks. A message from one rank to another takes
@@ -18,7 +19,7 @@ namespace tutti {
 
 using LinkId = std::uint32_t;
 
-// Of what a message's way is made: ends of one technology have one set of costs.
+// Names the parts of a message's path: ends of one technology have one set of costs.
 enum class Hop : std::uint8_t {
   kShared,   // memory of one host
   kDevice,   // between accelerators of one node (NVLink, xGMI, PCIe peer to peer)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/rank_layout.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +26,8 @@ Result<RankOrder> as_ranks(const Order& order) {
   return RankOrder::make(std::vector<Rank>(order.begin(), order.end()));
 }
 
-// What a rank's neighbours have in common: the host, or on the only host the NUMA node or package.
+// Returns what a rank's neighbours have in common: the host, or on the only host the NUMA node or
+// package.
 std::vector<std::uint32_t> groups_of(const Graph& graph, std::span<const DeviceId> devices) {
   std::vector<std::uint32_t> hosts, nodes;
   for (const DeviceId device : devices) {
@@ -86,8 +88,9 @@ Order hosts_together(const Graph& graph, std::span<const DeviceId> devices) {
 
 Result<Order> tree_order(const Graph& graph, std::span<const DeviceId> devices,
                          const CostMatrix& costs) {
-  TUTTI_TRY_ASSIGN(const Algorithm* const tree, find_algorithm("tree"));
-  TUTTI_TRY_ASSIGN(const Edges edges, edges_of(*tree, static_cast<std::int32_t>(devices.size())));
+  const Algorithm& tree =
+      **std::ranges::find(all_algorithms(), OrderKind::kTree, &Algorithm::order);
+  TUTTI_TRY_ASSIGN(const Edges edges, edges_of(tree, static_cast<std::int32_t>(devices.size())));
   TUTTI_TRY_ASSIGN(Layout layout, lay_edges(graph, devices, edges));
   Order plain = by_number(devices.size());
   const bool better = edges_cost(costs, edges, layout.order) < edges_cost(costs, edges, plain);
@@ -97,7 +100,7 @@ Result<Order> tree_order(const Graph& graph, std::span<const DeviceId> devices,
 }  // namespace
 
 Result<Edges> edges_of(const Algorithm& algorithm, std::int32_t ranks) {
-  const Problem problem{.ranks = ranks};
+  const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
   TUTTI_TRY(check_problem(algorithm, problem));
   std::set<std::pair<std::uint32_t, std::uint32_t>> pairs;
   for (Rank rank = 0; rank < ranks; ++rank)
@@ -122,8 +125,9 @@ Result<RankLayout> lay_ranks(const Graph& graph, std::span<const DeviceId> devic
   } else {
     for (const DeviceId device : devices)
       if (device >= graph.devices().size())
-        return make_error(Code::kInvalidArgument,
-                          fmt::format("a rank sits on device {}, which is not there", device));
+        return make_error(
+            Code::kInvalidArgument,
+            fmt::format("a rank is placed on device {}, which does not exist", device));
     rings.push_back(hosts_together(graph, devices));
   }
   Order tree = rings.front();

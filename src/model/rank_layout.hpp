@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank layout: the orders in which a job's ranks stand in rings and trees, and the groups of
 // neighbours that a hierarchy takes.
 //
@@ -30,8 +31,8 @@ struct RankLayout {
 // Above this many ranks trees take the ring's order, and the ring is not held against the one by
 // number: all costs of all pairs would take longer than a start may.
 inline constexpr std::size_t kMostComparedRanks = 64;
-// Of ranks times devices: above it hosts stay together, and ranks by number inside. 1,024 ranks on
-// 128 hosts, 2.8 million, take 0.14 s (2 GHz EPYC, Release).
+// The limit of ranks times devices. Above it, hosts stay together and their ranks follow their
+// numbers. 1,024 ranks on 128 hosts, 2.8 million, take 0.14 s (2 GHz EPYC, Release).
 inline constexpr std::uint64_t kMostSearched = 100'000'000;
 
 // devices[r]: where rank r sits. Errors as of lay_rings().
@@ -39,7 +40,7 @@ inline constexpr std::uint64_t kMostSearched = 100'000'000;
                                            std::span<const topology::DeviceId> devices,
                                            std::uint64_t most_searched = kMostSearched);
 
-// Who sends to whom in an algorithm's all-reduce, each pair once.
+// Returns the pairs of ranks that exchange messages in an algorithm's all-reduce, each pair once.
 [[nodiscard]] Result<Edges> edges_of(const Algorithm& algorithm, std::int32_t ranks);
 
 }  // namespace tutti

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/representatives.hpp"
 
 #include <numeric>
@@ -22,7 +23,11 @@ Representatives::Representatives(const Symmetry& symmetry, const Network& networ
     : symmetry_(symmetry), count_(network.ranks()) {
   const Rank block = network.block();
   const Rank group = symmetry.group;
-  if (block > 0 && count_ % group == 0 && !shares_pools_between_nodes(network, block)) {
+  if (symmetry.paired > 0) {
+    // Pairs take twice the ranks, so that they are moved by whole nodes where the others are.
+    if (block > 0 && !shares_pools_between_nodes(network, block))
+      member_step_ = step_of(symmetry.members, block, group);
+  } else if (block > 0 && count_ % group == 0 && !shares_pools_between_nodes(network, block)) {
     const Rank groups = count_ / group;
     if (group % block == 0) {
       member_step_ = step_of(symmetry.members, block, group);
@@ -37,6 +42,12 @@ Representatives::Representatives(const Symmetry& symmetry, const Network& networ
 }
 
 Rank Representatives::of(Rank rank) const {
+  if (symmetry_.paired > 0) {
+    if (member_step_ == 0) return rank;
+    const Rank ranks_each = rank < symmetry_.paired ? 2 : 1;
+    const Rank member = rank % (ranks_each * symmetry_.group);
+    return rank - member + member % (ranks_each * member_step_);
+  }
   Rank group = rank / symmetry_.group, member = rank % symmetry_.group;
   if (group_step_ != 0) group %= group_step_;
   if (member_step_ != 0) member %= member_step_;
@@ -44,6 +55,14 @@ Rank Representatives::of(Rank rank) const {
 }
 
 std::uint32_t Representatives::index_of(Rank representative) const {
+  if (symmetry_.paired > 0) {
+    const Rank kept = member_step_ != 0 ? member_step_ : symmetry_.group;
+    const Rank first = representative < symmetry_.paired ? 0 : symmetry_.paired;
+    const Rank ranks_each = representative < symmetry_.paired ? 2 : 1;
+    const Rank own = ranks_each * symmetry_.group, at = representative - first;
+    return static_cast<std::uint32_t>(first / symmetry_.group * kept +
+                                      at / own * ranks_each * kept + at % own);
+  }
   const Rank group = representative / symmetry_.group, member = representative % symmetry_.group;
   const Rank members = member_step_ != 0 ? member_step_ : symmetry_.group;
   return static_cast<std::uint32_t>(group * members + member);

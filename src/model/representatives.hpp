@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Representatives: which ranks of a network stand for all, under a symmetry of the algorithm.
 //
 // Of the symmetry's moves those count that take nodes to nodes and worker pools to pools. Every
@@ -22,7 +23,7 @@ class Representatives {
   // The rank that stands for this one, and its index in ranks().
   [[nodiscard]] Rank of(Rank rank) const;
   [[nodiscard]] std::uint32_t index_of(Rank representative) const;
-  // Where the move that takes `rank` to its representative takes `other`.
+  // Returns the rank to which the move of `rank` to its representative takes `other`.
   [[nodiscard]] Rank moved(Rank other, Rank rank) const {
     return symmetry_.moved(other, rank, of(rank), count_);
   }

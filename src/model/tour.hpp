@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for a good order: a matrix of costs in, a permutation out.
 //
 // What counts first is the slowest hop, for a ring in many slices is no faster; then the sum, which
@@ -41,12 +42,12 @@ using Edges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;  // of posit
 inline constexpr std::size_t kExactPlaces = 9;    // eight devices and a NIC
 inline constexpr std::size_t kMostPlaces = 1024;  // beyond, the given order stays
 
-// Of the closed tour order[0], order[1], ..., order[0].
+// Returns the cost of the closed tour order[0], order[1], ..., order[0].
 [[nodiscard]] OrderCost tour_cost(const CostMatrix& costs, std::span<const std::uint32_t> order);
 // Begins with place 0. Never worse than 0, 1, 2, ...
 [[nodiscard]] Order best_tour(const CostMatrix& costs);
 
-// Of a graph of positions, of which position k is taken by order[k].
+// Returns the cost of a graph of positions, of which position k is taken by order[k].
 [[nodiscard]] OrderCost edges_cost(const CostMatrix& costs, const Edges& edges,
                                    std::span<const std::uint32_t> order);
 // Below kExactPlaces the best there is; else the better of `order` and 0, 1, 2, ..., improved by

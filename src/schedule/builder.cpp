@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/builder.hpp"
 
 namespace tutti {
@@ -22,13 +23,10 @@ RankProgram assemble(LaneBuilder lane) {
 }
 
 RankProgram copy_alone(const Problem& problem, std::uint32_t chunks) {
-  using enum Collective;
   LaneBuilder lane("copy");
   const Span all = operands::chunks(0, chunks);
   StepBuilder copy = lane.step().to(operands::output(all)).from(operands::input(all));
-  if (problem.collective == kAllReduce || problem.collective == kReduce ||
-      problem.collective == kReduceScatter)
-    copy.finish();
+  if (info_of(problem.collective).reduces()) copy.finish();
   return assemble({lane});
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The builder: the few words in which a generator writes one rank's program.
 //
 //   using namespace tutti::operands;
@@ -90,8 +91,8 @@ class LaneBuilder {
 // A program of one lane; a lane that is moved here is not copied, however long.
 [[nodiscard]] RankProgram assemble(LaneBuilder lane);
 
-// What every collective comes to on a single rank: output <- input, all chunks; finished where it
-// reduces.
+// Builds the program that every collective has on a single rank: output <- input, all chunks;
+// finished where it reduces.
 [[nodiscard]] RankProgram copy_alone(const Problem& problem, std::uint32_t chunks);
 
 }  // namespace tutti

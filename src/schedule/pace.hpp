@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pace: how the time of a schedule grows with the number of slices, in steps.
 //
 // Every step takes one unit, a message is there when the step that sends it ends, and a slot is

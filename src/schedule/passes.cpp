@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/passes.hpp"
 
 #include <algorithm>
 #include <cassert>
+
+#include "schedule/block_map.hpp"
 
 namespace tutti {
 namespace {
@@ -43,6 +46,22 @@ ScheduleShape replicate_shape(ScheduleShape shape, std::uint32_t replicas) {
   shape.replicas = replicas;
   shape.max_incoming *= replicas;
   shape.max_per_pair *= replicas;
+  const std::vector<Rank> blocks = shape.block_ranks;
+  for (std::uint32_t j = 1; j < replicas; ++j)
+    shape.block_ranks.insert(shape.block_ranks.end(), blocks.begin(), blocks.end());
+  return shape;
+}
+
+ScheduleShape replicate_shapes(std::span<const ScheduleShape> shapes) {
+  ScheduleShape shape = replicate_shape(shapes.front(), static_cast<std::uint32_t>(shapes.size()));
+  shape.block_ranks.clear();
+  const bool by_number = std::ranges::all_of(
+      shapes, [](const ScheduleShape& each) { return each.block_ranks.empty(); });
+  for (const ScheduleShape& each : shapes) {
+    if (by_number) break;
+    for (Rank place = 0; place < shape.ranks; ++place)
+      shape.block_ranks.push_back(block_map(each, 0).rank_at(place));
+  }
   return shape;
 }
 
@@ -72,14 +91,16 @@ Schedule replicate(const Schedule& schedule, std::uint32_t replicas) {
   return replicated;
 }
 
-bool can_reorder(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
-         collective == Collective::kBroadcast;
-}
-
 ScheduleShape reorder_shape(ScheduleShape shape, const RankOrder& order) {
-  assert(can_reorder(shape.collective));
+  if (order.is_by_number()) return shape;
   shape.root = order.rank_at(shape.root);
+  if (!info_of(shape.collective).blocks) return shape;
+  assert(shape.replicas == 1 && "blocks stand in an order of each replica");
+  const BlockMap blocks = block_map(shape, 0);
+  std::vector<Rank> moved;
+  for (Rank place = 0; place < shape.ranks; ++place)
+    moved.push_back(order.rank_at(blocks.rank_at(place)));
+  shape.block_ranks = std::move(moved);
   return shape;
 }
 

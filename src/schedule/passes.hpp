@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes: pure rewrites of a schedule. Each works on one rank's program alone (so that a rank can
 // apply it to its own), and on the shape; whatever they give is verified again.
 #pragma once
@@ -16,16 +17,17 @@ namespace tutti {
 [[nodiscard]] RankProgram replicate_program(const ScheduleShape& shape, const RankProgram& program,
                                             std::uint32_t replicas);
 // The same of programs that differ: replica j runs programs[j], as where its ranks stand in an
-// order of its own. All of one shape.
+// order of its own. Their shapes are alike but for whose blocks stand where.
+[[nodiscard]] ScheduleShape replicate_shapes(std::span<const ScheduleShape> shapes);
 [[nodiscard]] RankProgram replicate_programs(const ScheduleShape& shape,
                                              std::span<const RankProgram> programs);
 [[nodiscard]] Schedule replicate(const Schedule& schedule, std::uint32_t replicas);
 
-// Ranks stand in another order: rank order.rank_at(k) runs the program of place k, and every peer
-// is the rank at its place. Nothing else changes, so the proof stays, but for one fact: sums that
-// were in rank order are in the order of places. Of collectives whose chunks belong to ranks
-// (reduce-scatter, all-gather) the chunks would have to move as well: can_reorder() refuses them.
-[[nodiscard]] bool can_reorder(Collective collective);
+// Ranks stand in another order: rank order.rank_at(k) runs the program of place k, every peer is
+// the rank at its place, and so is the root. Chunks keep their numbers; where the data is blocks,
+// the shape says which rank's stands at each place, so that every rank keeps its own
+// (block_map.hpp). Sums that were in rank order are in the order of places afterwards.
+// `shape.replicas` is 1.
 [[nodiscard]] ScheduleShape reorder_shape(ScheduleShape shape, const RankOrder& order);
 // `program`: of the place of the rank that will run it.
 [[nodiscard]] RankProgram reorder_program(RankProgram program, const RankOrder& order);

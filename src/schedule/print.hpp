@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A schedule for people and other programs: text, JSON, SVG.
 #pragma once
 

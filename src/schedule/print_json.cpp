@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON form, version 1, and its reader.
 //
 //   {"tutti_schedule": 1, "algorithm": "ring", "collective": "all_reduce", "ranks": 2, ...,
@@ -9,7 +10,7 @@
 // "after" and "finish" stand only where they say something. A span is [first, run, stride,
 // repetitions]. The reader takes any bytes: what it returns has every count within the bounds below
 // and every index inside what it points into, so that printers and passes need no checks.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -162,7 +163,8 @@ class Reader {
     Schedule schedule{shape_, {}};
     const json& programs = array_member(top, "programs", "the file");
     if (programs.size() != static_cast<std::size_t>(shape_.ranks))
-      throw Invalid{fmt::format("{} programs for {} ranks", programs.size(), shape_.ranks)};
+      throw Invalid{
+          fmt::format("there are {} programs for {} ranks", programs.size(), shape_.ranks)};
     for (place_.rank = 0; place_.rank < programs.size(); ++place_.rank)
       schedule.ranks.push_back(program(programs[place_.rank]));
     return schedule;
@@ -173,7 +175,7 @@ class Reader {
     shape_.algorithm = name_in(member(top, "algorithm", "the file"), "\"algorithm\"");
     const std::string collective = name_in(member(top, "collective", "the file"), "\"collective\"");
     const std::optional<Collective> known = parse_collective(collective);
-    if (!known) throw Invalid{"\"collective\" names none that is known"};
+    if (!known) throw Invalid{"\"collective\" is not a known collective"};
     shape_.collective = *known;
     shape_.ranks =
         static_cast<Rank>(number(member(top, "ranks", "the file"), 1, kMaxRanks, "\"ranks\""));
@@ -183,21 +185,30 @@ class Reader {
     for (const Field& field : kFields)
       shape_.*field.member = number(member(top, field.name, "the file"), field.least, field.most,
                                     fmt::format("\"{}\"", field.name));
+    read_blocks(top, ranks);
     all_tags_ = std::uint64_t{shape_.tags} * shape_.replicas;
     if (all_tags_ > kMaxTags)
-      throw Invalid{fmt::format("\"tags\" times \"replicas\" is over {}", kMaxTags)};
+      throw Invalid{fmt::format("\"tags\" times \"replicas\" is more than {}", kMaxTags)};
     // Each factor is below 2^21, so the first product cannot overflow.
     rooms_ = std::uint64_t{shape_.scratch_chunks} * shape_.replicas;
     if (ranks * shape_.chunks > kMaxRankChunks || rooms_ > kMaxRankChunks ||
         rooms_ * shape_.scratch_versions > kMaxRankChunks ||
         ranks * rooms_ * shape_.scratch_versions > kMaxRankChunks)
-      throw Invalid{fmt::format("chunks or scratch over all ranks are over {}", kMaxRankChunks)};
+      throw Invalid{
+          fmt::format("chunks or scratch over all ranks are more than {}", kMaxRankChunks)};
   }
 
-  static std::optional<Collective> parse_collective(std::string_view name) {
-    for (int i = 0; i < kCollectiveCount; ++i)
-      if (name_of(static_cast<Collective>(i)) == name) return static_cast<Collective>(i);
-    return std::nullopt;
+  // Only of ranks that stand in an order of their own.
+  void read_blocks(const json& top, std::uint64_t ranks) {
+    if (!top.contains("block_ranks")) return;
+    const json& blocks = array_member(top, "block_ranks", "the file");
+    if (blocks.size() != ranks * shape_.replicas)
+      throw Invalid{
+          fmt::format("\"block_ranks\" has {} entries, but needs one for each rank and replica",
+                      blocks.size())};
+    for (const json& rank : blocks)
+      shape_.block_ranks.push_back(
+          static_cast<Rank>(number(rank, 0, ranks - 1, "a rank of \"block_ranks\"")));
   }
 
   RankProgram program(const json& value) {
@@ -254,7 +265,7 @@ class Reader {
     } else {
       const char* kind = destination ? "send" : "recv";
       if (!value.contains(kind))
-        throw Invalid{fmt::format("{} is none of local, remote, {}", where, kind)};
+        throw Invalid{fmt::format("{} is not one of local, remote, {}", where, kind)};
       operand.kind = destination ? OperandKind::kSend : OperandKind::kRecv;
       operand.peer = peer(value[kind]);
       operand.tag = static_cast<Tag>(
@@ -270,7 +281,7 @@ class Reader {
     for (std::size_t i = 0; i < kBuffers.size(); ++i)
       if (value.is_string() && value.get_ref<const std::string&>() == kBuffers[i])
         return static_cast<BufferKind>(i);
-    throw Invalid{place_.text("the buffer is none of input, output, scratch")};
+    throw Invalid{place_.text("the buffer is not one of input, output, scratch")};
   }
 
   Rank peer(const json& value) const {
@@ -283,12 +294,12 @@ class Reader {
 
   Span numbers(const json& value, std::uint64_t chunks) const {
     const std::string where = place_.text("a span's number");
-    if (value.size() != 4) throw Invalid{place_.text("a span has four numbers")};
+    if (value.size() != 4) throw Invalid{place_.text("a span must have four numbers")};
     const Span span{number(value[0], 0, chunks == 0 ? 0 : chunks - 1, where),
                     number(value[1], 0, chunks, where), number(value[2], 0, chunks, where),
                     number(value[3], 0, chunks, where)};
     if (std::uint64_t{span.run} * span.repetitions > chunks)
-      throw Invalid{place_.text("a span names more chunks than there are")};
+      throw Invalid{place_.text("a span covers more chunks than there are")};
     return span;
   }
 
@@ -301,7 +312,7 @@ class Reader {
         span.count() == 0
             ? 0
             : span.first + std::uint64_t{span.stride} * (span.repetitions - 1) + span.run;
-    if (end > rooms_) throw Invalid{place_.text("a span reaches behind the last scratch room")};
+    if (end > rooms_) throw Invalid{place_.text("a span reaches beyond the last scratch slot")};
     return span;
   }
 
@@ -342,6 +353,7 @@ std::string to_json(const Schedule& schedule) {
   out["ranks"] = shape.ranks;
   out["root"] = shape.root;
   for (const Field& field : kFields) out[field.name] = shape.*field.member;
+  if (!shape.block_ranks.empty()) out["block_ranks"] = shape.block_ranks;
   out["programs"] = ordered_json::array();
   for (const RankProgram& program : schedule.ranks) out["programs"].push_back(json_of(program));
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -352,7 +364,8 @@ Result<Schedule> from_json(const std::string& text) {
     return make_error(Code::kInvalidArgument, "not a Tutti schedule: " + message);
   };
   if (text.size() > kMaxTextBytes)
-    return invalid(fmt::format("{} bytes of text are over {}", text.size(), kMaxTextBytes));
+    return invalid(
+        fmt::format("the text has {} bytes, but the limit is {}", text.size(), kMaxTextBytes));
   try {
     return Reader().schedule(json::parse(text));
   } catch (const Invalid& error) {
@@ -360,7 +373,7 @@ Result<Schedule> from_json(const std::string& text) {
   } catch (const json::parse_error& error) {
     return invalid(fmt::format("JSON syntax error at byte {}", error.byte));
   } catch (const json::exception&) {
-    return invalid("a JSON value that cannot be read");
+    return invalid("the JSON holds a value that cannot be read");
   }
 }
 

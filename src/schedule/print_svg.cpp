@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The picture: ranks side by side, time downwards, an arrow a message, coloured by tag.
 //
 // A box is a step and shows its chunks. Its fill says what happens to the value: white is sent off
 // or kept as it is, tinted is a partial sum, solid is the step that completes it, grey is a copy of
 // what came. Hovering a box shows the step as the text form prints it. A row is a unit of
 // space_time.hpp; rows at which no message arrives are low.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form: one line a step, for a person at a terminal. Not read back; JSON is for that.
 //
 // Chunks are shown once where they are the same for the whole step: a message names its span only
@@ -66,6 +67,8 @@ std::string header(const ScheduleShape& shape) {
   if (shape.root != 0) text += fmt::format(", root {}", shape.root);
   if (shape.scratch_chunks > 0)
     text += fmt::format(", scratch {} x {} versions", shape.scratch_chunks, shape.scratch_versions);
+  if (!shape.block_ranks.empty())
+    text += fmt::format(", blocks of ranks {}", fmt::join(shape.block_ranks, " "));
   return text + fmt::format("; connections into a rank {}, of a pair {}\n", shape.max_incoming,
                             shape.max_per_pair);
 }
@@ -75,7 +78,7 @@ std::string header(const ScheduleShape& shape) {
 std::string step_text(const Step& step, const std::vector<Lane>& lanes) {
   const auto names_span = [&](const Span& span) {
     const auto same = [&](const Operand& o) {
-      return o.kind == OperandKind::kLocal && o.span == span;
+      return o.kind == OperandKind::kLocal && o.buffer != BufferKind::kScratch && o.span == span;
     };
     return std::any_of(step.destinations.begin(), step.destinations.end(), same) ||
            std::any_of(step.sources.begin(), step.sources.end(), same);

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/rank_order.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -15,8 +16,8 @@ Result<RankOrder> RankOrder::make(std::vector<Rank> rank_at) {
     if (!there || order.place_of_[static_cast<std::size_t>(rank)] != kNoRank)
       return make_error(
           Code::kInvalidArgument,
-          fmt::format("an order of {} ranks has rank {} at place {}, {}", rank_at.size(), rank,
-                      place, there ? "which stands before already" : "and there is none"));
+          fmt::format("an order of {} ranks has rank {} at position {}, {}", rank_at.size(), rank,
+                      place, there ? "which it already has" : "which does not exist"));
     order.place_of_[static_cast<std::size_t>(rank)] = static_cast<Rank>(place);
   }
   if (std::ranges::is_sorted(rank_at)) return RankOrder();

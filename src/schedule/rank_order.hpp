@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankOrder: which rank takes which place of a schedule.
 //
 // A schedule speaks of places 0..p-1; rank_at(k) does what it says of place k. Empty, it is the
@@ -26,7 +27,7 @@ class RankOrder {
   }
   // Empty where it is by number.
   [[nodiscard]] std::span<const Rank> ranks() const { return rank_at_; }
-  bool operator==(const RankOrder&) const = default;
+  auto operator<=>(const RankOrder&) const = default;
 
  private:
   std::vector<Rank> rank_at_, place_of_;

@@ -1,29 +1,36 @@
-// The schedule: one collective for `ranks` ranks as plain data.
+// SPDX-License-Identifier: Apache-2.0
+// The schedule: one collective among `ranks` ranks as plain data.
 //
-// Free of sizes, addresses, data types and transports. A generator (algorithms/) emits it one rank
-// at a time; passes rewrite it; the verifier proves it; the printer, the price and the executors
-// read it. Semantics, which all of those share:
+// It contains no sizes, addresses, data types or transports. A generator (algorithms/) emits it one
+// rank at a time, passes rewrite it, the verifier proves it, and the printers, the price and the
+// executors read it. All of them share these semantics:
 //
-// * Data is cut into `chunks` chunks. A Span names chunks; all operands of one step name the same
-//   number of chunks, i-th with i-th. Input, output and message spans name *logical* chunks (their
-//   element counts come from the cut); a scratch chunk is a room of the largest chunk's size and
-//   takes the element count of the step's other operands.
-// * A step is `destinations <- reduce(sources)`: it fires when every receive has a message, every
-//   send has a free slot and every wait holds; then it reads each source once, reduces them in the
-//   order listed, and writes the same value to each destination.
-// * A lane runs its steps in order, for slice 0, then slice 1, ...: the slice loop is outermost.
-//   Slice s of a chunk is its s-th part; one message carries one slice of one step. Lanes of a rank
-//   run concurrently; order between them comes only from waits and from messages.
+// * Data is divided into `chunks` chunks. A Span names chunks. All operands of a step name the same
+//   number of chunks, and the i-th chunk of one belongs to the i-th of the others. Input, output
+//   and message spans name *logical* chunks, whose element counts come from the partition
+//   (cut.hpp). A scratch chunk is a scratch slot as large as the largest chunk; its element count
+//   is that of the step's other operands. A value is as long as the chunk that it carries: every
+//   operand that names a chunk must name the chunk of the value that passes through it.
+// * If the data of a collective consists of blocks, `ranks` divides `chunks`, and chunk c belongs
+//   to the block at place c / (chunks / ranks). Chunks are numbered over the whole data everywhere,
+//   also in a buffer that holds one block of it.
+// * A step is `destinations <- reduce(sources)`. It fires when every receive has a message, every
+//   send has a free slot and every wait holds. It then reads each source once, reduces the sources
+//   in the order listed, and writes the same value to each destination.
+// * A lane runs its steps in order, for slice 0, then for slice 1, and so on: the slice loop is
+//   outermost. Slice s of a chunk is its s-th part, and one message carries one slice of one step.
+//   The lanes of a rank run concurrently; only waits and messages order them.
 // * (peer, tag) in one direction is an ordered, bounded connection. It belongs to one lane at each
-//   end. An empty span still sends a message: it carries order.
-// * Reads of `input` see the user's data (with the pre-operation applied). `finish` marks the step
-//   that completes a value: the post-operation (avg) is applied there, once per value.
+//   end. An empty span still sends a message, which carries order.
+// * Reads of `input` see the user's data, after the pre-operation. `finish` marks the step that
+//   completes a value: the post-operation (the division of avg) happens there, once per value.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "base/device.hpp"
 #include "base/types.hpp"
 
@@ -49,22 +56,23 @@ enum class BufferKind : std::uint8_t { kInput, kOutput, kScratch };
 
 enum class OperandKind : std::uint8_t {
   kLocal,   // this rank's `buffer`
-  kSend,    // destination only: the next message to `peer` on `tag`
-  kRecv,    // source only: the next message from `peer` on `tag`
-  kRemote,  // load or store in `peer`'s `buffer`; legal only where messages order it
+  kSend,    // the next message to `peer` on `tag`; only as a destination
+  kRecv,    // the next message from `peer` on `tag`; only as a source
+  kRemote,  // a load or store in `peer`'s `buffer`; legal only if messages order it
 };
 
 struct Operand {
   OperandKind kind = OperandKind::kLocal;
-  BufferKind buffer = BufferKind::kInput;  // kLocal, kRemote
-  Rank peer = kNoRank;                     // kSend, kRecv, kRemote
-  Tag tag = 0;                             // kSend, kRecv
+  BufferKind buffer = BufferKind::kInput;  // used by kLocal, kRemote
+  Rank peer = kNoRank;                     // used by kSend, kRecv, kRemote
+  Tag tag = 0;                             // used by kSend, kRecv
   Span span;
   bool operator==(const Operand&) const = default;
 };
 
-// Holds once step `step` of lane `lane` (same rank, same replica) has completed in the slice that
-// lies `back` slices (of this replica) before the waiting one. Slices before the first hold.
+// A dependency on step `step` of lane `lane` of the same rank and replica. It holds once that step
+// has completed the slice that is `back` slices of this replica before the waiting step's slice. It
+// holds from the start if there is no such slice.
 struct Wait {
   std::uint32_t lane = 0;
   std::uint32_t step = 0;
@@ -76,13 +84,13 @@ struct Step {
   std::vector<Operand> destinations;
   std::vector<Operand> sources;
   std::vector<Wait> waits;
-  bool finish = false;  // apply the post-operation to the reduced value
+  bool finish = false;  // applies the post-operation to the reduced value
   bool operator==(const Step&) const = default;
 };
 
 struct Lane {
-  std::string name;           // "up", "ring", ...: for people
-  std::uint32_t replica = 0;  // runs the slices congruent to replica mod shape.replicas
+  std::string name;           // "up", "ring", ...; printed, never interpreted
+  std::uint32_t replica = 0;  // the lane runs the slices congruent to this mod shape.replicas
   std::vector<Step> steps;
   bool operator==(const Lane&) const = default;
 };
@@ -92,22 +100,26 @@ struct RankProgram {
   bool operator==(const RankProgram&) const = default;
 };
 
-// What all ranks know alike of a schedule.
+// The part of a schedule that all ranks know. With it every rank lays out memory alike, without any
+// other rank's program.
 struct ScheduleShape {
   std::string algorithm;
-  Collective collective = Collective::kAllReduce;
+  Collective collective = Collective::kNone;
   std::int32_t ranks = 1;
   Rank root = 0;
   std::uint32_t chunks = 1;
-  std::uint32_t scratch_chunks = 0;    // rooms per rank, per replica and version
-  std::uint32_t scratch_versions = 1;  // a replica's n-th slice uses version n mod it
+  std::uint32_t scratch_chunks = 0;    // scratch slots per rank, replica and version
+  std::uint32_t scratch_versions = 1;  // a replica's n-th slice uses version n mod this
   std::uint32_t replicas = 1;
   std::uint32_t tags = 1;          // per replica; replica j uses [j*tags, (j+1)*tags)
-  std::uint32_t max_incoming = 0;  // most connections (peer, tag) into any one rank, all replicas
-  // Most connections from one rank to one other, all replicas.
+  std::uint32_t max_incoming = 0;  // most connections (peer, tag) into one rank, over all replicas
+  // Most connections from one rank to another, over all replicas.
   std::uint32_t max_per_pair = 1;
-  // Most chunks in one message. With the counts above it lays out memory alike on all ranks.
+  // Most chunks in one message.
   std::uint32_t max_message_chunks = 1;
+  // The rank whose block is at each place, indexed [replica * ranks + place]; empty: rank k's block
+  // is at place k. Only for collectives whose data consists of blocks (block_map.hpp).
+  std::vector<Rank> block_ranks = {};
   bool operator==(const ScheduleShape&) const = default;
 };
 
@@ -117,9 +129,10 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// What a generator is asked for.
+// A request to a generator. The collective has no default: a Problem without one does not compile
+// with -Werror, and no generator supports kNone.
 struct Problem {
-  Collective collective = Collective::kAllReduce;
+  Collective collective;
   std::int32_t ranks = 1;
   Rank root = 0;
 };

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Space and time of one slice: when each step runs if a message takes one unit of time and the next
-// step of a lane begins one unit after the one before, and which step each message joins. What the
-// picture draws. (Messages in a row, without the steps between them, are Proof::depth.)
+// step of a lane begins one unit after the one before, and which step each message joins. Holds
+// what the picture draws. (Messages in a row, without the steps between them, are Proof::depth.)
 //
 // Runs the schedule as it is, unproved: steps that can never run are counted, not waited for.
 #pragma once

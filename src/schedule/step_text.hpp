@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step as the printers show it. For the files of this folder.
 #pragma once
 

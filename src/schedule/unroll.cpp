@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/unroll.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
@@ -75,8 +76,10 @@ class Unroller {
           continue;
         }
         if (operand.span.run > 1 && operand.span.repetitions > 1)
-          return make_error(Code::kNotSupported,
-                            "cannot unroll a span that has both a run and repetitions");
+          return make_error(
+              Code::kNotSupported,
+              fmt::format("cannot unroll a span that has both a run of {} and {} repetitions",
+                          operand.span.run, operand.span.repetitions));
         operand.span = slice_of(operand.span, slice, slices_);
       }
     return step;
@@ -94,7 +97,16 @@ Result<Schedule> unroll(const Schedule& schedule, std::uint32_t slices) {
   if (std::uint64_t{shape.chunks} * slices > std::numeric_limits<std::uint32_t>::max())
     return make_error(Code::kNotSupported,
                       fmt::format("{} chunks in {} slices are too many", shape.chunks, slices));
+  // One lane after the other runs slices of several replicas; a shape has one order for them.
+  for (std::size_t i = static_cast<std::size_t>(shape.ranks); i < shape.block_ranks.size(); ++i)
+    if (shape.block_ranks[i] != shape.block_ranks[i % static_cast<std::size_t>(shape.ranks)])
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("cannot unroll {} replicas whose blocks are in different orders",
+                      shape.replicas));
   Schedule unrolled{shape, {}};
+  if (!shape.block_ranks.empty())
+    unrolled.shape.block_ranks.resize(static_cast<std::size_t>(shape.ranks));
   unrolled.shape.chunks = shape.chunks * slices;
   unrolled.shape.scratch_chunks = shape.scratch_chunks * shape.replicas * shape.scratch_versions;
   unrolled.shape.scratch_versions = 1;

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier's entry: which proof comes after which, and the facts that the proof publishes.
 // The ideas have a file each in verify/. Pure; any thread.
 #include "schedule/verifier.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>
@@ -66,7 +67,7 @@ void count_traffic(const Model& model, const std::vector<std::uint32_t>& order, 
   facts.max_reduced_chunks = std::max(facts.max_reduced_chunks, *std::ranges::max_element(reduced));
 }
 
-// Of finished values: what other outputs hold at the end is nobody's concern.
+// Counts the trees of finished values; other outputs do not matter at the end.
 void count_trees(const Values& values, Proof& facts) {
   std::optional<std::uint32_t> shape;
   for (const TreeId output : values.outputs) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier: proves a schedule for every interleaving, slice count and sequence of operations.
 //
 // Checked: (1) data: every output chunk ends on every rank with every contribution exactly once,
@@ -24,7 +25,7 @@ struct VerifyOptions {
   std::uint32_t slots = 2;  // the deadlock check's slots per connection
 };
 
-// What the proof publishes; choice and people read it.
+// Holds the facts that the proof publishes, for the choice and for displays.
 struct Proof {
   std::uint32_t minimal_slots = 2;       // never under 2
   std::uint32_t depth = 0;               // messages on the longest path of one slice

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/cluster.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -33,7 +34,7 @@ Status read_link(const JsonReader& reader, std::string_view GBps_key,
     link = {*found, (*found)->GBps, (*found)->latency_ns};
   }
   if (link.technology == nullptr)
-    return reader.where().refuse("has no \"kind\"; name a technology, as \"ndr200\"");
+    return reader.where().refuse("has no \"kind\"; name a technology, for example \"ndr200\"");
   TUTTI_TRY(reader.read(GBps_key, link.GBps, kLeastGBps, kMostGBps));
   return reader.read("latency_ns", link.latency_ns, 0.0, kMostLatencyNs);
 }
@@ -58,7 +59,7 @@ Status read_intra(const JsonReader& top, Cluster& cluster) {
       JsonReader::open(top.get("intra"), top.at("intra"),
                        {"kind", "GBps", "GBps_per_gpu", "latency_ns", "form", "memory_GBps"}));
   if (reader.has("GBps") && reader.has("GBps_per_gpu"))
-    return reader.at("GBps").refuse("stands beside GBps_per_gpu; give one of them");
+    return reader.at("GBps").refuse("cannot be combined with GBps_per_gpu; give one of them");
   const std::string_view key = reader.has("GBps_per_gpu") ? "GBps_per_gpu" : "GBps";
   if (gpus) {
     TUTTI_TRY(
@@ -75,8 +76,9 @@ Status read_intra(const JsonReader& top, Cluster& cluster) {
   if (!form.empty()) cluster.switched = form == "switch";
   if (!cluster.switched && cluster.ranks_per_node > Cluster::kMostMeshed) {
     if (!form.empty())
-      return reader.at("form").refuse(fmt::format("a mesh of {} GPUs, at most {}",
-                                                  cluster.ranks_per_node, Cluster::kMostMeshed));
+      return reader.at("form").refuse(
+          fmt::format("a mesh has {} GPUs, but at most {} are supported", cluster.ranks_per_node,
+                      Cluster::kMostMeshed));
     cluster.switched = true;
   }
   return {};
@@ -87,9 +89,10 @@ Status read_nic(const JsonReader& top, Cluster& cluster) {
   TUTTI_TRY(top.read("nics_per_node", cluster.nics_per_node, Cluster::kMostRanksPerNode));
   if (!top.has("nic")) {
     if (cluster.nodes > 1)
-      return top.where().refuse(fmt::format(
-          "{} nodes and no \"nic\"; say what joins them, as \"nic\": {{\"kind\": \"ndr200\"}}",
-          cluster.nodes));
+      return top.where().refuse(
+          fmt::format("there are {} nodes but no \"nic\"; describe the network, for example "
+                      "\"nic\": {{\"kind\": \"ndr200\"}}",
+                      cluster.nodes));
     return {};
   }
   TUTTI_TRY_ASSIGN(
@@ -102,7 +105,8 @@ Status read_nic(const JsonReader& top, Cluster& cluster) {
   const auto found = find_technology(pcie);
   if (!found) return reader.at("pcie").refuse(found.error().message);
   if ((*found)->kind != TechnologyKind::kPcie)
-    return reader.at("pcie").refuse(fmt::format("'{}' is no PCIe, as \"pcie4x16\" is", pcie));
+    return reader.at("pcie").refuse(
+        fmt::format("'{}' is not a PCIe technology; example: \"pcie4x16\"", pcie));
   cluster.pcie = *found;
   return {};
 }
@@ -113,7 +117,7 @@ Status read_switches(const JsonReader& top, Cluster& cluster) {
   const json& levels = top.get("switches");
   const JsonWhere where = top.at("switches");
   if (!levels.is_array() || levels.size() > Cluster::kMostLevels)
-    return where.refuse(fmt::format("{} is no list [...] of at most {} levels", shown(levels),
+    return where.refuse(fmt::format("{} is not a list [...] of at most {} levels", shown(levels),
                                     Cluster::kMostLevels));
   std::int32_t below = 1;
   for (std::size_t i = 0; i < levels.size(); ++i) {
@@ -151,10 +155,10 @@ std::vector<std::int32_t> cubic(std::int32_t nodes, std::size_t dimensions) {
 Status read_torus(const JsonReader& top, Cluster& cluster) {
   if (!top.has("torus")) return {};
   if (!cluster.switches.empty())
-    return top.at("torus").refuse("stands beside switches; nodes are joined by one of them");
+    return top.at("torus").refuse("cannot be combined with switches; give one of them");
   TUTTI_TRY_ASSIGN(const JsonReader reader, JsonReader::open(top.get("torus"), top.at("torus"),
                                                              {"shape", "link_GBps", "hop_ns"}));
-  if (!reader.has("shape")) return reader.where().refuse("has no \"shape\", as [4, 4, 4]");
+  if (!reader.has("shape")) return reader.where().refuse("has no \"shape\"; example: [4, 4, 4]");
   const json& shape = reader.get("shape");
   bool good = shape.is_array() && !shape.empty() && shape.size() <= Cluster::kMostDimensions;
   std::int64_t nodes = 1;
@@ -168,7 +172,7 @@ Status read_torus(const JsonReader& top, Cluster& cluster) {
   }
   if (!good || nodes != cluster.nodes)
     return reader.at("shape").refuse(
-        fmt::format("{} is no list of 1 to {} sides whose product is the {} nodes", shown(shape),
+        fmt::format("{} is not a list of 1 to {} sides whose product is the {} nodes", shown(shape),
                     Cluster::kMostDimensions, cluster.nodes));
   cluster.torus.link_GBps = cluster.nic.GBps;
   cluster.torus.hop_ns = 100;  // TofuD: Ajima et al. 2018, 0.1 us a hop
@@ -180,26 +184,27 @@ Status check_bounds(const Cluster& cluster, const JsonWhere& where) {
   const std::int32_t each = std::max(cluster.ranks_per_node, cluster.nics_per_node);
   const std::int64_t all = std::int64_t{cluster.nodes} * each;
   if (all <= Cluster::kMostRanks) return {};
-  return where.refuse(fmt::format("{} nodes of {} are {} ranks or ports, at most {}", cluster.nodes,
-                                  each, all, Cluster::kMostRanks));
+  return where.refuse(
+      fmt::format("{} nodes of {} have {} ranks or ports, but at most {} are supported",
+                  cluster.nodes, each, all, Cluster::kMostRanks));
 }
 
 Status read_ranks(const JsonReader& top, Cluster& cluster) {
   if (!top.has("name")) return top.where().refuse("has no \"name\"");
-  if (!top.has("nodes")) return top.where().refuse("has no \"nodes\", how many there are");
+  if (!top.has("nodes")) return top.where().refuse("has no \"nodes\"; give the number of nodes");
   TUTTI_TRY(top.read("name", cluster.name));
   TUTTI_TRY(top.read("nodes", cluster.nodes, Cluster::kMostNodes));
   if (top.has("gpus_per_node") == top.has("ranks_per_node"))
-    return top.where().refuse(
-        "needs one of \"gpus_per_node\" and \"ranks_per_node\", not both or none");
+    return top.where().refuse("needs either \"gpus_per_node\" or \"ranks_per_node\"");
   const bool gpus = top.has("gpus_per_node");
   TUTTI_TRY(top.read(gpus ? "gpus_per_node" : "ranks_per_node", cluster.ranks_per_node,
                      Cluster::kMostRanksPerNode));
   TUTTI_TRY(top.read("cores_per_node", cluster.cores_per_node, 1 << 16));
-  if (!gpus && top.has("gpu")) return top.at("gpu").refuse("stands without \"gpus_per_node\"");
+  if (!gpus && top.has("gpu"))
+    return top.at("gpu").refuse("is given without \"gpus_per_node\"; add it");
   std::string gpu;
   TUTTI_TRY(top.read("gpu", gpu));
-  if (gpus && gpu.empty()) return top.where().refuse("has no \"gpu\", as \"h100\"");
+  if (gpus && gpu.empty()) return top.where().refuse("has no \"gpu\"; example: \"h100\"");
   if (!gpu.empty()) {
     const auto found = find_gpu_model(gpu);
     if (!found) return top.at("gpu").refuse(found.error().message);
@@ -246,9 +251,10 @@ Result<Cluster> resize(const Cluster& cluster, std::int32_t nodes) {
   const JsonWhere where{cluster.name, "/nodes"};
   if (nodes < 1 || nodes > Cluster::kMostNodes)
     return where.refuse(
-        fmt::format("{} is no number of nodes from 1 to {}", nodes, Cluster::kMostNodes));
+        fmt::format("{} is not a number of nodes from 1 to {}", nodes, Cluster::kMostNodes));
   if (nodes > 1 && cluster.nic.technology == nullptr)
-    return where.refuse(fmt::format("{} nodes and no \"nic\"; say what joins them", nodes));
+    return where.refuse(
+        fmt::format("there are {} nodes but no \"nic\"; describe the network", nodes));
   Cluster other = cluster;
   other.nodes = nodes;
   if (!other.torus.shape.empty()) other.torus.shape = cubic(nodes, other.torus.shape.size());

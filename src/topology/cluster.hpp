@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cluster as its operator describes it: nodes, what is in them, what joins them.
 //
 // The least that a file says:
@@ -64,7 +65,7 @@ struct Cluster {
   bool rails = false;                // NIC i of every node is plugged into switches of its own
   std::vector<SwitchLevel> switches;
   Torus torus;
-  std::string profile;  // of an implementation (src/model/profile.hpp); empty: the default
+  std::string profile;  // of an implementation (src/lab/profile.hpp); empty: the default
 
   [[nodiscard]] std::int32_t ranks() const { return nodes * ranks_per_node; }
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/figures.hpp"
 
 #include <algorithm>
@@ -63,7 +64,7 @@ struct NicModel {
   std::uint32_t vendor, device;
   std::string_view name;
 };
-// By PCI ids (pci.ids). Of most models several rates exist; the usual one stands here, and what the
+// By PCI ids (pci.ids). Most models exist with several rates; the usual one is here, and what the
 // machine or the file says of the rate goes before.
 constexpr std::array<NicModel, 18> kNics{{{0x15b3, 0x673c, "qdr"},     // ConnectX-2
                                           {0x15b3, 0x6746, "qdr"},     // ConnectX-2
@@ -86,7 +87,7 @@ constexpr std::array<NicModel, 18> kNics{{{0x15b3, 0x673c, "qdr"},     // Connec
 constexpr std::uint32_t kClassInfiniband = 0x0207;
 constexpr std::uint32_t kClassInfinibandBus = 0x0c06;  // what older adapters say
 
-// Of a rate, what is usual; the nearest in proportion.
+// Returns the usual port of a rate, or the nearest in proportion.
 const Technology& port_of_rate(double bytes_per_ns, bool infiniband) {
   constexpr std::array<std::string_view, 6> kInfiniband{"qdr",    "fdr",    "edr",
                                                         "hdr200", "ndr400", "xdr800"};

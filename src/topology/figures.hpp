@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures of links that no file and no operating system gives: from what hardware is called to a
-// row of base/technology.hpp. Where the hardware is not known a usual row stands in, and the figure
-// says so (Origin::kDefault).
+// row of base/technology.hpp. If the hardware is not known, a usual row takes its place, and the
+// figure says so (Origin::kDefault).
 //
 // Pure; any thread.
 #pragma once
@@ -22,7 +23,8 @@ struct Figure {
 // Payload of a PCIe link: "16 GT/s", "32.0 GT/s PCIe" as sysfs writes it, and its lanes. Nothing
 // where there is no such speed or width.
 [[nodiscard]] std::optional<double> pcie_bytes_per_ns(std::string_view speed, int width);
-// Of a PCIe link of this bandwidth; 0: not known, 16 lanes of the third generation are assumed.
+// Returns the figure of a PCIe link of this bandwidth; for 0 (not known) it assumes 16 lanes of the
+// third generation.
 [[nodiscard]] Figure pcie(double bytes_per_ns);
 
 // One NVLink, between two GPUs or (to_switch) from a GPU to an NVSwitch, by the GPU's compute

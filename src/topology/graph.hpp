@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graph: the devices of one host or of many, and the links between them.
 //
 // Every device but a host has one parent, which stands before it: the tree of containment (host,
@@ -64,7 +65,7 @@ enum class LinkKind : std::uint8_t {
 };
 inline constexpr int kLinkKindCount = 7;
 
-// Where a figure comes from, best first.
+// Names the source of a figure, best first.
 enum class Origin : std::uint8_t { kMeasured, kFile, kTable, kDefault };
 inline constexpr int kOriginCount = 4;
 
@@ -88,7 +89,7 @@ class Graph {
   // Appends. Names are cut to kMostTextBytes. The parent must be there already.
   DeviceId add_device(Device device);
   void add_link(const Link& link);
-  // What a reader left out and why; for people.
+  // Lists what a reader left out and why; for displays.
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
 
   [[nodiscard]] std::span<const Device> devices() const { return devices_; }

@@ -1,41 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs as bytes. Doubles travel as the bits of IEEE 754.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <bit>
 #include <cmath>
 
-#include "base/text.hpp"
 #include "base/wire.hpp"
 #include "topology/graph.hpp"
 
 namespace tutti::topology {
 namespace {
 
-constexpr std::uint16_t kVersion = 1;
-// What a device and a link need at least: bounds the counts before anything is allocated.
-constexpr std::size_t kLeastDeviceBytes = 1 + 3 * 4 + 4 + 2 * 8 + 4 * 4;
+constexpr std::uint16_t kVersion = 2;
+// The least bytes of a device and a link, which bound the counts before anything is allocated.
+constexpr std::size_t kLeastDeviceBytes = 1 + 3 * 4 + 4 + 2 * 8 + 4 * 2;
 constexpr std::size_t kLeastLinkBytes = 2 * 4 + 1 + 4 + 2 * 8 + 2;
 
-void write_number(Writer& writer, double value) { writer.u64(std::bit_cast<std::uint64_t>(value)); }
+void write_number(Writer& writer, double value) {
+  writer.number(std::bit_cast<std::uint64_t>(value));
+}
 
 tl::unexpected<Error> malformed(std::string_view what, std::size_t index) {
   return make_error(Code::kRemoteError,
-                    fmt::format("a host's topology is malformed: {} of entry {}; is the same "
-                                "release of Tutti on all hosts?",
+                    fmt::format("a host's topology is malformed: {} of entry {}; install the same "
+                                "release of Tutti on all hosts",
                                 what, index));
 }
 
 // Finite and from `least` on.
 Result<double> read_number(Reader& reader, double least, std::string_view what, std::size_t index) {
-  TUTTI_TRY_ASSIGN(const std::uint64_t bits, reader.u64());
-  const double value = std::bit_cast<double>(bits);
+  const auto value = std::bit_cast<double>(reader.number<std::uint64_t>());
   if (!std::isfinite(value) || value < least) return malformed(what, index);
   return value;
 }
 
 template <typename Kind>
 Result<Kind> read_kind(Reader& reader, int count, std::string_view what, std::size_t index) {
-  TUTTI_TRY_ASSIGN(const std::uint8_t value, reader.u8());
+  const auto value = reader.number<std::uint8_t>();
   if (value >= count) return malformed(what, index);
   return static_cast<Kind>(value);
 }
@@ -51,39 +52,39 @@ bool has_place(const Graph& graph, const Device& device) {
 Result<Device> read_device(Reader& reader, const Graph& graph, std::size_t index) {
   Device device;
   TUTTI_TRY_ASSIGN(device.kind, read_kind<DeviceKind>(reader, kDeviceKindCount, "kind", index));
-  TUTTI_TRY_ASSIGN(device.host, reader.u32());
-  TUTTI_TRY_ASSIGN(device.parent, reader.u32());
-  TUTTI_TRY_ASSIGN(device.os_index, reader.i32());
-  TUTTI_TRY_ASSIGN(device.parts, reader.u32());
+  device.host = reader.number<std::uint32_t>();
+  device.parent = reader.number<std::uint32_t>();
+  device.os_index = reader.number<std::int32_t>();
+  device.parts = reader.number<std::uint32_t>();
   TUTTI_TRY_ASSIGN(device.rate_bytes_per_ns, read_number(reader, 0, "rate", index));
   TUTTI_TRY_ASSIGN(device.port_latency_ns, read_number(reader, 0, "latency", index));
-  for (std::string* text : {&device.name, &device.bus_id, &device.model, &device.cpus}) {
-    TUTTI_TRY_ASSIGN(*text, reader.text(Graph::kMostTextBytes));
-    *text = printable(*text, Graph::kMostTextBytes);
-  }
+  for (std::string* text : {&device.name, &device.bus_id, &device.model, &device.cpus})
+    *text = reader.text(Graph::kMostTextBytes);
+  if (!reader.ok()) return malformed("a field", index);
   if (!has_place(graph, device)) return malformed("host or parent", index);
   return device;
 }
 
 Result<Link> read_link(Reader& reader, const Graph& graph, std::size_t index) {
   Link link;
-  TUTTI_TRY_ASSIGN(link.a, reader.u32());
-  TUTTI_TRY_ASSIGN(link.b, reader.u32());
+  link.a = reader.number<std::uint32_t>();
+  link.b = reader.number<std::uint32_t>();
   const std::size_t devices = graph.devices().size();
   if (link.a >= devices || link.b >= devices || link.a == link.b) return malformed("end", index);
   TUTTI_TRY_ASSIGN(link.kind, read_kind<LinkKind>(reader, kLinkKindCount, "kind", index));
-  TUTTI_TRY_ASSIGN(link.count, reader.u32());
+  link.count = reader.number<std::uint32_t>();
   TUTTI_TRY_ASSIGN(link.bytes_per_ns, read_number(reader, 0, "bandwidth", index));
   if (link.bytes_per_ns == 0) return malformed("bandwidth", index);
   TUTTI_TRY_ASSIGN(link.latency_ns, read_number(reader, 0, "latency", index));
   TUTTI_TRY_ASSIGN(link.bandwidth_from, read_kind<Origin>(reader, kOriginCount, "origin", index));
   TUTTI_TRY_ASSIGN(link.latency_from, read_kind<Origin>(reader, kOriginCount, "origin", index));
+  if (!reader.ok()) return malformed("a field", index);
   return link;
 }
 
 Result<std::uint32_t> read_count(Reader& reader, std::size_t least_bytes) {
-  TUTTI_TRY_ASSIGN(const std::uint32_t count, reader.u32());
-  if (count > Graph::kMostDevices || count > reader.left() / least_bytes)
+  const auto count = reader.number<std::uint32_t>();
+  if (!reader.ok() || count > Graph::kMostDevices || count > reader.left() / least_bytes)
     return malformed("the number of entries", count);
   return count;
 }
@@ -92,36 +93,36 @@ Result<std::uint32_t> read_count(Reader& reader, std::size_t least_bytes) {
 
 std::vector<std::byte> encode(const Graph& graph) {
   Writer writer;
-  writer.u16(kVersion);
-  writer.u32(static_cast<std::uint32_t>(graph.devices().size()));
+  writer.number(kVersion);
+  writer.number(static_cast<std::uint32_t>(graph.devices().size()));
   for (const Device& device : graph.devices()) {
-    writer.u8(static_cast<std::uint8_t>(device.kind));
-    writer.u32(device.host);
-    writer.u32(device.parent);
-    writer.i32(device.os_index);
-    writer.u32(device.parts);
+    writer.number(static_cast<std::uint8_t>(device.kind));
+    writer.number(device.host);
+    writer.number(device.parent);
+    writer.number(device.os_index);
+    writer.number(device.parts);
     write_number(writer, device.rate_bytes_per_ns);
     write_number(writer, device.port_latency_ns);
     for (const std::string* text : {&device.name, &device.bus_id, &device.model, &device.cpus})
-      writer.text(*text);
+      writer.text(*text, Graph::kMostTextBytes);
   }
-  writer.u32(static_cast<std::uint32_t>(graph.links().size()));
+  writer.number(static_cast<std::uint32_t>(graph.links().size()));
   for (const Link& link : graph.links()) {
-    writer.u32(link.a);
-    writer.u32(link.b);
-    writer.u8(static_cast<std::uint8_t>(link.kind));
-    writer.u32(link.count);
+    writer.number(link.a);
+    writer.number(link.b);
+    writer.number(static_cast<std::uint8_t>(link.kind));
+    writer.number(link.count);
     write_number(writer, link.bytes_per_ns);
     write_number(writer, link.latency_ns);
-    writer.u8(static_cast<std::uint8_t>(link.bandwidth_from));
-    writer.u8(static_cast<std::uint8_t>(link.latency_from));
+    writer.number(static_cast<std::uint8_t>(link.bandwidth_from));
+    writer.number(static_cast<std::uint8_t>(link.latency_from));
   }
   return writer.take();
 }
 
 Result<Graph> decode(std::span<const std::byte> bytes) {
   Reader reader(bytes);
-  TUTTI_TRY_ASSIGN(const std::uint16_t version, reader.u16());
+  const auto version = reader.number<std::uint16_t>();
   if (version != kVersion)
     return make_error(
         Code::kRemoteError,

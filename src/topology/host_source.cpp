@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/host_source.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <fstream>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where this host's graph comes from when a job starts, and whether it is worth asking.
 //
 // TUTTI_TOPOLOGY says: a file of hwloc or of NCCL, or "auto": what HWLOC_XMLFILE or HWLOC_SYNTHETIC

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hwloc_reader.hpp in a build without hwloc.
 #include "topology/hwloc_reader.hpp"
 

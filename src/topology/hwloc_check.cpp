@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/hwloc_check.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -110,28 +111,28 @@ class Check {
     const pugi::xml_node root = file_.root();
     const std::string_view version = root.attribute("version").value();
     if (!version.starts_with("2."))
-      return file_.complain(root,
-                            fmt::format("version \"{}\" of the form, and 2.x is read; convert "
-                                        "it with lstopo of hwloc 2",
-                                        printable(version, 32)));
+      return file_.complain(root, fmt::format("the file has version \"{}\" of the format, but only "
+                                              "2.x can be read; convert it with lstopo of hwloc 2",
+                                              printable(version, 32)));
     const pugi::xml_node machine = root.child("object");
     if (!machine)
-      return file_.complain(root, "holds no <object>, hence no machine; is the file complete?");
+      return file_.complain(
+          root, "contains no <object>, and so no machine; check that the file is complete");
     if (type_of(machine) != "Machine" && type_of(machine) != "System")
       return file_.complain(machine, fmt::format("the first object is of type \"{}\" and must be a "
                                                  "Machine",
                                                  printable(type_of(machine), 32)));
     if (machine.next_sibling("object"))
-      return file_.complain(machine.next_sibling("object"), "a second machine stands in the file");
+      return file_.complain(machine.next_sibling("object"), "the file contains a second machine");
     TUTTI_TRY(elements(root));
     TUTTI_TRY(object(machine, nullptr));
     TUTTI_TRY(allowed(machine, "allowed_cpuset", "cpuset"));
     TUTTI_TRY(allowed(machine, "allowed_nodeset", "nodeset"));
     if (nodes_ == 0 || units_ == 0)
-      return file_.complain(machine,
-                            fmt::format("holds no {}, which every export does; is the file "
-                                        "complete?",
-                                        nodes_ == 0 ? "NUMANode" : "PU"));
+      return file_.complain(
+          machine,
+          fmt::format("contains no {}, which every export has; check that the file is complete",
+                      nodes_ == 0 ? "NUMANode" : "PU"));
     for (const pugi::xml_node each : root.children("distances2")) TUTTI_TRY(distances(each));
     for (const pugi::xml_node each : root.children("distances2hetero")) TUTTI_TRY(distances(each));
     return {};
@@ -161,9 +162,9 @@ class Check {
     const auto bits = Bits::parse(attribute.value());
     if (!attribute || !bits)
       return file_.complain(
-          node, fmt::format("{}=\"{}\" of a {} must be words of hexadecimal digits "
-                            "with commas between",
-                            name, printable(attribute.value(), 64), printable(type_of(node), 32)));
+          node,
+          fmt::format("{}=\"{}\" of a {} must be words of hexadecimal digits separated by commas",
+                      name, printable(attribute.value(), 64), printable(type_of(node), 32)));
     return *bits;
   }
 
@@ -181,8 +182,9 @@ class Check {
   Status unique(pugi::xml_node node) {
     const std::string index = node.attribute("gp_index").value();
     if (index.empty() || !indexes_.insert(index).second)
-      return file_.complain(node, fmt::format("gp_index=\"{}\" must be there, and once in the file",
-                                              printable(index, 32)));
+      return file_.complain(node,
+                            fmt::format("gp_index=\"{}\" must be present and unique in the file",
+                                        printable(index, 32)));
     return {};
   }
 
@@ -211,7 +213,7 @@ class Check {
     TUTTI_TRY_ASSIGN(const Bits some, set(machine, name));
     TUTTI_TRY_ASSIGN(const Bits whole, set(machine, whole_name));
     if (some.meets(whole)) return {};
-    return file_.complain(machine, fmt::format("{} holds nothing of {}", name, whole_name));
+    return file_.complain(machine, fmt::format("{} contains nothing of {}", name, whole_name));
   }
 
   Status leaf(pugi::xml_node node, const Sets& mine) {
@@ -238,10 +240,11 @@ class Check {
       if (type == "Misc") return file_.complain(child, "objects of type Misc are not read here");
       TUTTI_TRY(object(child, &mine));
       if (is_one_of(type, kMemoryTypes)) continue;
-      if (in_memory) return file_.complain(child, "a memory holds processors");
+      if (in_memory) return file_.complain(child, "a memory object contains processors");
       TUTTI_TRY_ASSIGN(const Bits cpus, set(child, "complete_cpuset"));
       if (cpus.meets(taken) || cpus.first() < before)
-        return file_.complain(child, "its processors are another object's too, or out of order");
+        return file_.complain(child,
+                              "its processors belong to another object too, or are out of order");
       before = cpus.first();
       taken.add(cpus);
     }
@@ -253,7 +256,7 @@ class Check {
     const std::string_view type = type_of(node);
     if (!is_one_of(type, kIoTypes))
       return file_.complain(
-          node, fmt::format("an object of type \"{}\" stands below a bus", printable(type, 32)));
+          node, fmt::format("an object of type \"{}\" is below a bus", printable(type, 32)));
     const std::string_view bridge = node.attribute("bridge_type").value();
     if (type == "Bridge" && bridge != "0-1" && bridge != "1-1")
       return file_.complain(node, "bridge_type must be \"0-1\" or \"1-1\"");
@@ -261,7 +264,7 @@ class Check {
     unsigned domain = 0, bus = 0, device = 0, function = 0;
     if (pci && std::sscanf(node.attribute("pci_busid").value(), "%x:%x:%x.%x", &domain, &bus,
                            &device, &function) != 4)
-      return file_.complain(node, "pci_busid must be as in \"0000:43:00.0\"");
+      return file_.complain(node, "pci_busid must have the form \"0000:43:00.0\"");
     for (const pugi::xml_node child : node.children("object")) TUTTI_TRY(io(child));
     return {};
   }
@@ -319,17 +322,31 @@ Status check_hwloc_export(const XmlFile& file) { return Check(file).whole(); }
 Status check_synthetic(const std::string& description) {
   constexpr double kMostObjects = 4096;  // two seconds of hwloc 2.9
   double objects = 1;                    // of the last level: the product of all numbers
+  double memories = 0;                   // beside the levels, "[...]"
   int depth = 0;                         // inside of attributes and memory, "(...)" and "[...]"
-  for (std::size_t at = 0; at < description.size(); ++at) {
+  bool in_name = false;                  // of a type, as "l3"
+  for (std::size_t at = 0; at < description.size();) {
     const char c = description[at];
+    if (c == '[' && depth == 0) memories += objects;
     if (c == '(' || c == '[') ++depth;
     if (c == ')' || c == ']') --depth;
-    if (c == ':' && depth == 0)
-      objects *= std::max(1.0, std::strtod(description.c_str() + at + 1, nullptr));
+    const bool number = c == '-' || (c >= '0' && c <= '9');
+    // A level is "type:number" or a number alone. hwloc wraps negative ones around.
+    if (depth == 0 && number && !in_name) {
+      const char* const begin = description.c_str() + at;
+      char* end = nullptr;
+      const double count = std::strtod(begin, &end);
+      objects *= count < 0 ? kMostObjects + 1 : std::max(1.0, count);
+      at += static_cast<std::size_t>(std::max<std::ptrdiff_t>(end - begin, 1));
+      continue;
+    }
+    in_name = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (in_name && number);
+    ++at;
   }
-  if (objects <= kMostObjects) return {};
+  if (objects <= kMostObjects && memories <= kMostObjects) return {};
   return make_error(Code::kInvalidArgument,
-                    fmt::format("\"{}\" is a machine of more than {} processors; describe one host",
+                    fmt::format("\"{}\" has more than {} processors or memories; describe one "
+                                "host, for example \"package:2 numa:1 l3:4 core:8 pu:1\"",
                                 printable(description), kMostObjects));
 }
 

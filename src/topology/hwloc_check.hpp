@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether an hwloc export holds together, before hwloc reads it: hwloc trusts what it reads (2.9
 // follows null pointers where a set is missing or objects do not lie inside one another), and says
 // neither where nor why it refuses. Knows XML alone, not hwloc.
@@ -14,8 +15,8 @@ namespace tutti::topology {
 // many values as they announce. kInvalidArgument, "FILE:LINE:COLUMN: what".
 [[nodiscard]] Status check_hwloc_export(const XmlFile& file);
 
-// Whether a synthetic description ("package:2 core:4 pu:2") is small enough to build: hwloc takes a
-// time that grows with the cube of a level's objects. kInvalidArgument otherwise.
+// Checks whether a synthetic description ("package:2 core:4 pu:2") is small enough to build: hwloc
+// takes a time that grows with the cube of a level's objects. kInvalidArgument otherwise.
 [[nodiscard]] Status check_synthetic(const std::string& description);
 
 }  // namespace tutti::topology

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/hwloc_reader.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <hwloc.h>
 #include <hwloc/distances.h>
 
@@ -428,7 +429,7 @@ class HwlocReader {
   DeviceId nvswitch_ = kNoDevice;
 };
 
-// Firmware's distances are relative (10: the node itself). Where packages are not all equally far
+// Firmware's distances are relative (10: the node itself). If packages are not all equally far
 // apart, the nearest pair of the matrix takes the table's latency and the others more in
 // proportion, each over a link of its own; the host's hub remains for what no matrix names.
 void HwlocReader::join_numa() {
@@ -545,9 +546,10 @@ int load_quietly(hwloc_topology* topology) {
 
 Result<Graph> load(Topology topology, std::string host, bool live, const std::string& what) {
   if (load_quietly(topology.get()) != 0)
-    return make_error(live ? Code::kSystemError : Code::kInvalidArgument,
-                      fmt::format("{}: hwloc cannot load it{}", printable(what),
-                                  live ? "; is /sys mounted?" : "; was it exported by hwloc 2?"));
+    return make_error(
+        live ? Code::kSystemError : Code::kInvalidArgument,
+        fmt::format("{}: hwloc cannot load it{}", printable(what),
+                    live ? "; check that /sys is mounted" : "; check that hwloc 2 exported it"));
   return HwlocReader(topology.get(), std::move(host), live).read();
 }
 
@@ -577,7 +579,7 @@ Result<Graph> read_hwloc_text(std::string text, const std::string& name) {
                                    static_cast<int>(whole.size() + 1)) != 0)
     return make_error(
         Code::kInvalidArgument,
-        fmt::format("{}: hwloc refuses it; was it exported by hwloc 2?", printable(name)));
+        fmt::format("{}: hwloc refuses the file; check that hwloc 2 exported it", printable(name)));
   const std::size_t slash = name.rfind('/');
   return load(std::move(topology),
               printable(slash == std::string::npos ? name : name.substr(slash + 1)), false, name);
@@ -587,10 +589,11 @@ Result<Graph> read_synthetic(const std::string& description) {
   TUTTI_TRY(check_synthetic(description));
   TUTTI_TRY_ASSIGN(Topology topology, new_topology());
   if (hwloc_topology_set_synthetic(topology.get(), description.c_str()) != 0)
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("\"{}\" is no description of a machine; say as in \"package:2 "
-                                  "numa:1 l3:4 core:8 pu:1\"",
-                                  printable(description)));
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "\"{}\" is not a machine description; example: \"package:2 numa:1 l3:4 core:8 pu:1\"",
+            printable(description)));
   return load(std::move(topology), "synthetic", false, description);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host through hwloc: this machine, an XML export of another, or a synthetic description.
 //
 // hwloc gives packages, NUMA nodes with their distances, caches, cores, the PCI tree with the speed
@@ -25,7 +26,7 @@ namespace tutti::topology {
 // "package:2 numa:1 l3:4 core:8 pu:2", as hwloc(7) describes.
 [[nodiscard]] Result<Graph> read_synthetic(const std::string& description);
 
-// What the environment says, as hwloc's own programs do: HWLOC_XMLFILE, else HWLOC_SYNTHETIC, else
+// Follows the environment, as hwloc's own programs do: HWLOC_XMLFILE, else HWLOC_SYNTHETIC, else
 // this machine. `get` is getenv or a test's.
 [[nodiscard]] Result<Graph> read_host(const std::function<const char*(const char*)>& get);
 

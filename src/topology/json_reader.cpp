@@ -1,13 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/json_reader.hpp"
 
-#include <fmt/format.h>
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
+#include "base/fd.hpp"
 #include "base/text.hpp"
 
 namespace tutti {
@@ -30,14 +34,15 @@ std::string position_of(std::string_view text, std::size_t byte) {
 class Guard {
  public:
   bool operator()(int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kDeepest) problem = fmt::format("nested deeper than {}", kDeepest);
+    if (depth > kDeepest)
+      problem = fmt::format("the JSON is nested deeper than {} levels", kDeepest);
     if (event == json::parse_event_t::object_start) keys_.emplace_back();
     if (event == json::parse_event_t::object_end && !keys_.empty()) keys_.pop_back();
     if (event == json::parse_event_t::key && !keys_.empty()) {
       auto& keys = keys_.back();
       const auto& key = parsed.get_ref<const std::string&>();
       if (std::ranges::find(keys, key) != keys.end())
-        problem = fmt::format("key \"{}\" stands twice in one object", printable(key, 64));
+        problem = fmt::format("key \"{}\" appears twice in one object", printable(key, 64));
       if (keys.size() < kMostKeys) keys.push_back(key);
     }
     return true;
@@ -67,7 +72,8 @@ std::string shown(const json& value) {
 
 Result<json> parse_json(std::string_view text, const std::string& file) {
   if (text.size() > kMostBytes)
-    return make_error(Code::kInvalidArgument, fmt::format("{}: over {} bytes", file, kMostBytes));
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{}: the file is larger than {} bytes", file, kMostBytes));
   try {
     Guard guard;
     json root = json::parse(text, std::ref(guard), true, true);
@@ -80,7 +86,7 @@ Result<json> parse_json(std::string_view text, const std::string& file) {
     const std::size_t byte = error.byte == 0 ? 0 : error.byte - 1;
     return make_error(
         Code::kInvalidArgument,
-        fmt::format("{}:{}: no JSON: {}", file, position_of(text, byte),
+        fmt::format("{}:{}: invalid JSON: {}", file, position_of(text, byte),
                     printable(reason == std::string::npos ? what : what.substr(reason + 2), 200)));
   } catch (const json::exception& error) {  // a number that no double holds
     return make_error(Code::kInvalidArgument,
@@ -89,28 +95,38 @@ Result<json> parse_json(std::string_view text, const std::string& file) {
 }
 
 Result<std::string> read_json_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    text.resize(kMostBytes + 1);
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file.eof() && text.size() <= kMostBytes)
+  const auto refuse = [&](std::string_view why) {
     return make_error(Code::kSystemError,
-                      fmt::format("{} cannot be read: {}", printable(path), std::strerror(errno)));
+                      fmt::format("{} cannot be read: {}", printable(path), why));
+  };
+  // Without O_NONBLOCK a pipe that nobody writes to is waited for.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) return refuse(std::strerror(errno));
+  if (!S_ISREG(info.st_mode)) return refuse("it is not a file; give the path of one");
+  std::string text(kMostBytes + 1, '\0');
+  std::size_t have_bytes = 0;
+  while (have_bytes < text.size()) {
+    const ssize_t got = ::read(fd.get(), text.data() + have_bytes, text.size() - have_bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return refuse(std::strerror(errno));
+    if (got == 0) break;
+    have_bytes += static_cast<std::size_t>(got);
+  }
+  text.resize(have_bytes);
   return text;
 }
 
 Result<JsonReader> JsonReader::open(const json& value, const JsonWhere& where,
                                     std::initializer_list<std::string_view> keys) {
-  if (!value.is_object()) return where.refuse(fmt::format("{} is no object {{...}}", shown(value)));
+  if (!value.is_object())
+    return where.refuse(fmt::format("{} is not an object {{...}}", shown(value)));
   for (const auto& [key, unused] : value.items()) {
     if (std::ranges::find(keys, key) != keys.end() || key == "comment" || key == "source") continue;
     std::string known;
     for (const std::string_view each : keys)
       known += fmt::format("{}{}", known.empty() ? "" : ", ", each);
-    return where.at(key).refuse(fmt::format("unknown key; there are {}, comment, source", known));
+    return where.at(key).refuse(fmt::format("unknown key; allowed: {}, comment, source", known));
   }
   return JsonReader(value, where);
 }
@@ -121,7 +137,7 @@ Status JsonReader::read(std::string_view key, std::int32_t& to, std::int32_t mos
   const bool whole = value.is_number_integer() &&
                      (!value.is_number_unsigned() || value.get<std::uint64_t>() <= 1ULL << 40);
   if (!whole || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > most)
-    return at(key).refuse(fmt::format("{} is no whole number from 1 to {}", shown(value), most));
+    return at(key).refuse(fmt::format("{} is not a whole number from 1 to {}", shown(value), most));
   to = value.get<std::int32_t>();
   return {};
 }
@@ -130,7 +146,8 @@ Status JsonReader::read(std::string_view key, double& to, double least, double m
   if (!has(key)) return {};
   const json& value = get(key);
   if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= most))
-    return at(key).refuse(fmt::format("{} is no number from {} to {}", shown(value), least, most));
+    return at(key).refuse(
+        fmt::format("{} is not a number from {} to {}", shown(value), least, most));
   to = value.get<double>();
   return {};
 }
@@ -148,7 +165,8 @@ Status JsonReader::read(std::string_view key, std::string& to) const {
   const json& value = get(key);
   if (!value.is_string() || value.get_ref<const std::string&>().empty() ||
       value.get_ref<const std::string&>().size() > kMostText)
-    return at(key).refuse(fmt::format("{} is no text of 1 to {} bytes", shown(value), kMostText));
+    return at(key).refuse(
+        fmt::format("{} is not a text of 1 to {} bytes", shown(value), kMostText));
   to = printable(value.get_ref<const std::string&>(), kMostText);
   return {};
 }

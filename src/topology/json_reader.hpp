@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON that others wrote, read so that every mistake gives one line: file, path of the value (or
 // line and column where the text is no JSON), what is there, what was expected.
 //
@@ -18,7 +19,7 @@
 
 namespace tutti {
 
-// Where in a file we are, for messages: its name and the path of keys to a value.
+// Names a place in a file for messages: its name and the path of keys to a value.
 struct JsonWhere {
   std::string_view file;
   std::string path;

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/merge.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -53,16 +54,17 @@ class Merger {
     const auto hosts = static_cast<std::int64_t>(graph_.hosts());
     const std::string name = printable(description_->name, 64);
     if (description_->nodes < hosts)
-      return make_error(Code::kInvalidArgument,
-                        fmt::format("cluster {} is described with {} nodes and {} hosts have come; "
-                                    "correct \"nodes\"",
-                                    name, description_->nodes, hosts));
+      return make_error(
+          Code::kInvalidArgument,
+          fmt::format(
+              "cluster {} is described with {} nodes, but the job has {} hosts; correct \"nodes\"",
+              name, description_->nodes, hosts));
     std::int64_t torus = 1;
     for (const std::int32_t side : description_->torus.shape) torus *= side;
     if (!description_->torus.shape.empty() && torus < hosts)
       return make_error(Code::kInvalidArgument,
-                        fmt::format("the torus of cluster {} has {} nodes and {} hosts have come; "
-                                    "correct its \"shape\"",
+                        fmt::format("the torus of cluster {} has {} nodes, but the job has {} "
+                                    "hosts; correct its \"shape\"",
                                     name, torus, hosts));
     return {};
   }

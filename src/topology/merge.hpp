@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts' graphs become one: what each host discovered, joined by what none can discover.
 //
 // Every host's NICs are plugged into the network: those at least half as fast as its fastest, for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/nccl_reader.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@
 namespace tutti::topology {
 namespace {
 
-// What a PCI class's upper 16 bits mean (PCI Code and ID Assignment).
+// The meaning of a PCI class's upper 16 bits (PCI Code and ID Assignment).
 constexpr std::uint32_t kClassBridge = 0x0604;
 constexpr std::uint32_t kClassNvSwitch = 0x0680;
 
@@ -78,11 +79,13 @@ class NcclReader {
     TUTTI_TRY_ASSIGN(const std::int64_t version, number(file_.root(), "version", 1));
     if (version != 1 && version != 2)
       return file_.complain(
-          file_.root(), fmt::format("version {} of the form is not known; 1 and 2 are", version));
+          file_.root(),
+          fmt::format("the file has version {} of the format, but only 1 and 2 can be read",
+                      version));
     for (const pugi::xml_node cpu : file_.root().children("cpu")) TUTTI_TRY(read_cpu(cpu));
     if (graph_.hosts() == 0)
-      return file_.complain(file_.root(),
-                            "holds no <cpu>, hence no machine; is the file complete?");
+      return file_.complain(
+          file_.root(), "contains no <cpu>, and so no machine; check that the file is complete");
     number_gpus();
     for (const Claim& claim : claims_) TUTTI_TRY(read_claim(claim));
     join_claims();
@@ -146,10 +149,11 @@ class NcclReader {
     const std::string_view mask = cpu.attribute("affinity").value();
     const auto cpus = mask.empty() ? std::string() : cpu_list(mask);
     if (!cpus)
-      return file_.complain(cpu,
-                            fmt::format("affinity=\"{}\" of <cpu> must be words of 8 hexadecimal "
-                                        "digits with commas between",
-                                        printable(mask, 64)));
+      return file_.complain(
+          cpu,
+          fmt::format(
+              "affinity=\"{}\" of <cpu> must be words of 8 hexadecimal digits separated by commas",
+              printable(mask, 64)));
     Device node{.kind = DeviceKind::kNuma, .os_index = static_cast<std::int32_t>(numa)};
     node.name = fmt::format("NUMA {}", numa);
     node.model = printable(cpu.attribute("vendor").value(), 64);
@@ -169,14 +173,14 @@ class NcclReader {
     return static_cast<int>(std::clamp<std::int64_t>(value, -1, 1 << 20));
   }
 
-  // What may stand in <cpu> and in <pci>.
+  // The elements that <cpu> and <pci> may contain.
   Status read_below(pugi::xml_node node, DeviceId parent) {
     const std::string_view name = node.name();
     if (name == "pci") return read_pci(node, parent);
     if (name == "nic") return read_nic(node, parent, nullptr);
     if (node.type() == pugi::node_element)
-      graph_.add_note(fmt::format("{}: <{}> is not known and left out", file_.place(node),
-                                  printable(name, 32)));
+      graph_.add_note(
+          fmt::format("{}: <{}> is unknown and ignored", file_.place(node), printable(name, 32)));
     return {};
   }
 
@@ -188,21 +192,23 @@ class NcclReader {
       return tutti::topology::pcie(0);
     const auto bytes_per_ns = pcie_bytes_per_ns(speed, static_cast<int>(width));
     if (!bytes_per_ns)
-      return file_.complain(pci, fmt::format("link_speed=\"{}\" of <pci> must be as in \"16 GT/s\"",
-                                             printable(speed, 64)));
+      return file_.complain(pci,
+                            fmt::format("link_speed=\"{}\" of <pci> must have the form \"16 GT/s\"",
+                                        printable(speed, 64)));
     return tutti::topology::pcie(*bytes_per_ns);
   }
 
   Status read_pci(pugi::xml_node pci, DeviceId parent) {
     const std::string bus_id = pci.attribute("busid").value();
     if (bus_id.empty())
-      return file_.complain(pci, "<pci> needs a busid (as in busid=\"0000:43:00.0\")");
+      return file_.complain(pci, "<pci> needs a busid, for example busid=\"0000:43:00.0\"");
     TUTTI_TRY_ASSIGN(const Figure figure, pci_figure(pci));
     const std::string_view class_text = pci.attribute("class").value();
     const auto whole_class = class_text.empty() ? 0 : parse_hex(class_text);
     if (!whole_class)
-      return file_.complain(pci, fmt::format("class=\"{}\" of <pci> must be as in \"0x030200\"",
-                                             printable(class_text, 64)));
+      return file_.complain(pci,
+                            fmt::format("class=\"{}\" of <pci> must have the form \"0x030200\"",
+                                        printable(class_text, 64)));
     const auto pci_class = static_cast<std::uint32_t>(*whole_class >> 8 & 0xffff);
     Device device;
     device.bus_id = printable(bus_id, 64);
@@ -240,7 +246,7 @@ class NcclReader {
     // Bridges and NICs may share one, as in files that people shortened; links name GPUs alone.
     if (!by_bus_.emplace(bus_key(graph_.device(id).host, bus_id), id).second)
       return file_.complain(
-          pci, fmt::format("busid=\"{}\" stands at two GPUs of the host", printable(bus_id, 64)));
+          pci, fmt::format("busid=\"{}\" belongs to two GPUs of the host", printable(bus_id, 64)));
     capability_[id] = clamped(gcn > 0 ? gcn : sm);
     for (const pugi::xml_node link : gpu.children()) {
       const std::string_view name = link.name();
@@ -331,7 +337,7 @@ class NcclReader {
     if (claim.to_switch)
       to_switch_[claim.from] += claim.count;
     else if (other == claim.from)
-      leave_out(claim, "joins the GPU to itself");
+      leave_out(claim, "connects the GPU to itself");
     else if (other == kNoDevice)
       leave_out(claim, "leads to a GPU that is not in the file");
     else
@@ -341,7 +347,7 @@ class NcclReader {
   }
 
   void leave_out(const Claim& claim, std::string_view why) {
-    graph_.add_note(fmt::format("{}: the link from {} to {} {} and is left out",
+    graph_.add_note(fmt::format("{}: the link from {} to {} {} and is ignored",
                                 file_.place(claim.node), graph_.device(claim.from).name,
                                 printable(claim.target, 64), why));
   }
@@ -365,8 +371,8 @@ class NcclReader {
     // Files for NCCL_TOPO_FILE may leave them to the driver, as those of clouds do.
     if (claims_.empty() && capability_.size() > 1)
       graph_.add_note(
-          fmt::format("the file states no NVLink or xGMI between its {} GPUs: where "
-                      "the driver knows of some, ways here are slower than there",
+          fmt::format("the file names no NVLink or xGMI between its {} GPUs; if the machine has "
+                      "such links, the paths shown here are too slow",
                       capability_.size()));
     for (const auto& [ends, count] : between_) {
       const auto back = between_.find({ends.second, ends.first});
@@ -374,7 +380,7 @@ class NcclReader {
       std::uint32_t both = count;
       if (back == between_.end() || back->second != count) {
         both = back == between_.end() ? count : std::min(count, back->second);
-        graph_.add_note(fmt::format("{} states {} links to {}, which states {}; {} are taken",
+        graph_.add_note(fmt::format("{} names {} links to {}, which names {}; {} are used",
                                     graph_.device(ends.first).name, count,
                                     graph_.device(ends.second).name,
                                     back == between_.end() ? 0 : back->second, both));

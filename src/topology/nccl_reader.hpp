@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host from a topology file in NCCL's XML form: what NCCL_TOPO_FILE reads and
 // NCCL_TOPO_DUMP_FILE writes, RCCL's with xGMI included.
 //
@@ -9,8 +10,8 @@
 //       <nic><net name="mlx5_0" dev="0" speed="200000"/></nic>
 //
 // A <cpu> is a NUMA node. Cores are not in such a file, so none are in the graph. Files that NCCL
-// fused from several hosts (host_hash) make several hosts. What the file leaves out comes from
-// figures.hpp; what contradicts itself is left out with a note (Graph::notes).
+// fused from several hosts (host_hash) make several hosts. Values that the file leaves out come
+// from figures.hpp; entries that contradict each other are left out with a note (Graph::notes).
 #pragma once
 
 #include <string>

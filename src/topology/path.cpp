@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/path.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -29,7 +30,7 @@ constexpr std::array<Named, kPathClassCount> kClasses{{
     {"PKG", "NUMA nodes of one package"},
     {"SYS", "the interconnect of packages or NUMA nodes"},
     {"NET", "the network"},
-    {"-", "no way known"},
+    {"-", "no path is known"},
 }};
 
 bool is_fabric(LinkKind kind) { return kind == LinkKind::kNvlink || kind == LinkKind::kXgmi; }
@@ -120,7 +121,7 @@ class Search {
   std::priority_queue<Entry> open_;
 };
 
-// What a way's devices and links say of its class.
+// Derives a path's class from its devices and links.
 struct Summary {
   int nvlinks = 0, xgmi = 0, c2c = 0, pci = 0, network = 0, interconnect = 0, others = 0;
   std::uint32_t fewest = std::numeric_limits<std::uint32_t>::max();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways through a graph: from one device to another with latency, bandwidth and the links crossed.
 //
 // A message goes from GPU to GPU over NVLink or xGMI where links join the two (through an NVSwitch
@@ -62,7 +63,7 @@ struct Path {
 // Links that both ways cross in the same direction: where two messages share bandwidth.
 [[nodiscard]] std::vector<LinkIndex> shared_links(const Path& one, const Path& other);
 
-// What a class's name means, in a few words; for legends.
+// Explains a class's name in a few words, for legends.
 [[nodiscard]] std::string_view name_of(PathClass kind);
 [[nodiscard]] std::string_view meaning_of(PathClass kind);
 

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/seat.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -93,14 +94,14 @@ Result<DeviceId> find_seat(const Graph& graph, std::uint32_t host, const Seat& s
     if (device.host != host || !can_compute(device.kind)) continue;
     if (!name.empty() && (device.name == name || device.bus_id == name)) return id;
     const bool whole = device.kind == DeviceKind::kHost;
-    // What is inside stands after what it is inside of.
+    // A device inside another one follows it.
     if (whole || (name.empty() && somewhere && !device.cpus.empty() && holds(device, seat)))
       best = id;
   }
   if (!name.empty() || best == kNoDevice)
     return make_error(Code::kInvalidArgument,
                       fmt::format("TUTTI_SEATS: the host has no device '{}' to compute on; name "
-                                  "one that tutti-info topo shows, or processors as 0-3,8",
+                                  "one that tutti-info topo shows, or processors such as 0-3,8",
                                   printable(name)));
   return best;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seat: where a rank sits in its host, as it can be told to others without the host's graph.
 //
 // Either processors (those that its thread may use, or a list that the user wrote) or a device by

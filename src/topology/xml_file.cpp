@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/xml_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ Result<std::string> read_text(const std::string& path, std::size_t most_bytes) {
     if (got == 0) return text;
     text.append(buffer, 0, static_cast<std::size_t>(got));
     if (text.size() > most_bytes)
-      return refuse(path, fmt::format("is larger than {} MiB; no machine's description is",
+      return refuse(path, fmt::format("is larger than {} MiB, which no machine description is",
                                       most_bytes >> 20));
   }
 }
@@ -66,16 +67,17 @@ Result<XmlFile> XmlFile::parse(std::string text, std::string name, std::string_v
   const pugi::xml_parse_result parsed =
       file.document_.load_buffer(file.text_.data(), file.text_.size());
   if (!parsed)
-    return refuse(
-        file.place(parsed.offset),
-        fmt::format("not well-formed XML: {}; is the file complete?", parsed.description()));
+    return refuse(file.place(parsed.offset),
+                  fmt::format("is not well-formed XML: {}; check that the file is complete",
+                              parsed.description()));
   if (file.root().name() != root)
-    return file.complain(file.root(),
-                         fmt::format("the first element is <{}>, and a file of this kind begins "
-                                     "with <{}>",
-                                     printable(file.root().name(), 64), root));
+    return file.complain(
+        file.root(),
+        fmt::format("the first element is <{}>, but a file of this kind begins with <{}>",
+                    printable(file.root().name(), 64), root));
   if (const pugi::xml_node deep = too_deep(file.root(), kMostDepth))
-    return file.complain(deep, fmt::format("more than {} elements inside one another", kMostDepth));
+    return file.complain(deep,
+                         fmt::format("elements are nested deeper than {} levels", kMostDepth));
   return file;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An XML file that somebody else wrote: read, parsed, and every complaint with file and line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The butterfly's formulas, and what folding adds to them.
 #include <gtest/gtest.h>
 

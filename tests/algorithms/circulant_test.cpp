@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The circulant's formulas at several radixes.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "counts.hpp"

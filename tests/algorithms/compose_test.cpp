@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Composition: where the chunks of a part land in the grid, and which waits order the parts.
 #include "algorithms/compose.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counted off a schedule: what the formulas of the families are compared with.
 #pragma once
 

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hierarchical's formulas: the sums of its parts, rank by rank, in both forms.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -175,7 +176,8 @@ TEST(Hierarchical, PartsTakeTheirOwnParameters) {
 }
 
 TEST(Hierarchical, GroupsThatAreNotOfTheseRanksAreRefused) {
-  const auto built = build_schedule(**find_algorithm("hierarchical:groups=4+4"), {.ranks = 9});
+  const auto built = build_schedule(**find_algorithm("hierarchical:groups=4+4"),
+                                    {.collective = Collective::kAllReduce, .ranks = 9});
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().code, Code::kNotSupported);
 }

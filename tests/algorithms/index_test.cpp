@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The index of the algorithms, held against their schedules: formulas and numbers in
 // algorithms/README.md and the pictures of docs/pictures.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PAT's formulas, and that what goes far is small.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hierarchical, proved over the set of forms, parts and groups that algorithms/hierarchical.cpp
 // states: every pair of inner and outer algorithm is a test of its own.
 #include <fmt/format.h>
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
+#include "algorithms/arrangement.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/verifier.hpp"
 
@@ -52,7 +53,8 @@ class ProvedHierarchies : public testing::TestWithParam<Pair> {
     const auto& [form, inner, outer] = GetParam();
     const std::string name = fmt::format("hierarchical:form={}:inner={}:outer={}:groups={}", form,
                                          inner, outer, fmt::join(groups, "+"));
-    const auto schedule = build_schedule(**find_algorithm(name), {.ranks = ranks});
+    const auto schedule = build_schedule(**find_algorithm(name),
+                                         {.collective = Collective::kAllReduce, .ranks = ranks});
     ASSERT_TRUE(schedule) << schedule.error().message;
     for (const std::uint32_t replicas : {1U, 2U, 4U}) {
       if (replicas > 1 && ranks > kMostReplicated) continue;
@@ -65,7 +67,8 @@ class ProvedHierarchies : public testing::TestWithParam<Pair> {
 
 TEST_P(ProvedHierarchies, EqualGroupsOfEveryListedRankCount) {
   for (std::int32_t ranks = 1; ranks <= 130; ++ranks) {
-    if (!proved_by_tests(**find_algorithm("hierarchical"), ranks, 1)) continue;
+    if (!proved_by_tests(**find_algorithm("hierarchical"), {Collective::kAllReduce, ranks}, {}))
+      continue;
     for (std::int32_t groups = 1; groups <= ranks; ++groups)
       if (ranks % groups == 0) prove(Groups(static_cast<std::size_t>(groups), ranks / groups));
   }

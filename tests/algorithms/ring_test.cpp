@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring's formulas, rank by rank.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The double binary tree: two spanning trees of logarithmic depth that share the work.
 #include <gtest/gtest.h>
 

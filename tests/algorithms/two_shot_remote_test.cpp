@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The formulas of two_shot's form with remote operands, and that no signal of it can be left out.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two-shot's formulas and its order of sends and sources.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table, the struct's defaults and the parser agree; a bad value is one clear line.
 #include "base/config.hpp"
 
@@ -148,14 +149,14 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(tested.param.name).substr(6) + "_" + std::to_string(tested.index);
     });
 
-TEST(Config, AnAlgorithmsNameMayBeAsLongAsTheRuntimeTakesIt) {
-  const std::string longest(kMaxAlgorithmName - 1, 'x');
+TEST(Config, NamesOfAlgorithmsMayBeAsLongAsTheRuntimeTakesThem) {
+  const std::string longest(kMaxForcedText - 1, 'x');
   const Result<Config> config = load({{"TUTTI_ALGO", longest.c_str()}});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->algo, longest);
   const Result<Config> longer = load({{"TUTTI_ALGO", (longest + "x").c_str()}});
   ASSERT_FALSE(longer);
-  EXPECT_THAT(longer.error().message, HasSubstr("a text of 1 to 127 bytes"));
+  EXPECT_THAT(longer.error().message, HasSubstr("a text of 1 to 511 bytes"));
 }
 
 TEST(Config, AllowedTextNamesTheRange) {

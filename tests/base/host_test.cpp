@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Identities are stable where they must be and differ where they must; probes give the answer that
 // the system call itself gives.
 #include "base/host.hpp"

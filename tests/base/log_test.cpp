@@ -1,14 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of the log: form, levels, files, and many writers at once.
 #include "base/log.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -157,6 +163,67 @@ TEST(LogLevels, NamesRoundTrip) {
     EXPECT_EQ(parse_log_level(name_of(level)), level);
   }
   EXPECT_FALSE(parse_log_level("loud"));
+}
+
+// In a folder where others may write, somebody may have put something at the file's name.
+TEST_F(LogTest, FollowsNoSymbolicLinkAndWaitsForNoPipe) {
+  const std::string target = path("theirs"), link = path("link"), pipe = path("pipe");
+  std::ofstream(target) << "as it was\n";
+  ASSERT_EQ(::symlink(target.c_str(), link.c_str()), 0);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
+  for (const auto& [name, why] : {std::pair{link, "symbolic link"}, {pipe, "not a regular file"}}) {
+    const Result<Log> log = Log::open(LogLevel::kWarn, name);
+    ASSERT_FALSE(log) << name;
+    EXPECT_EQ(log.error().code, Code::kSystemError);
+    EXPECT_THAT(log.error().message,
+                testing::AllOf(testing::HasSubstr(name), testing::HasSubstr(why)));
+  }
+  const UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  EXPECT_FALSE(Log::open(LogLevel::kWarn, pipe));  // also where somebody reads it
+  std::ifstream unchanged(target);
+  std::string text((std::istreambuf_iterator<char>(unchanged)), {});
+  EXPECT_EQ(text, "as it was\n");
+  EXPECT_TRUE(Log::open(LogLevel::kWarn, "/dev/null"));
+}
+
+TEST_F(LogTest, IsForItsUserAlone) {
+  const std::string file = path("log");
+  const mode_t before = ::umask(0);
+  EXPECT_TRUE(Log::open(LogLevel::kWarn, file));
+  ::umask(before);
+  struct stat info {};
+  ASSERT_EQ(::stat(file.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+void expect_no_signal_waits() {
+  sigset_t pending;
+  ::sigpending(&pending);
+  EXPECT_EQ(::sigismember(&pending, SIGPIPE), 0);
+  EXPECT_EQ(::sigismember(&pending, SIGXFSZ), 0);
+}
+
+TEST_F(LogTest, ALineThatNobodyReadsRaisesNoSignal) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Result<Log> log = Log::open(LogLevel::kWarn, "/proc/self/fd/" + std::to_string(ends[1]));
+  ASSERT_TRUE(log) << log.error().message;
+  ::close(ends[0]);
+  ::close(ends[1]);
+  log->write(LogLevel::kWarn, "nobody reads this");
+  expect_no_signal_waits();
+}
+
+TEST_F(LogTest, ALineThatDoesNotFitIntoItsFileRaisesNoSignal) {
+  const Result<Log> log = Log::open(LogLevel::kWarn, path("log"));
+  ASSERT_TRUE(log);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 10, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  for (int i = 0; i < 3; ++i) log->write(LogLevel::kWarn, "longer than that");
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  expect_no_signal_waits();
 }
 
 }  // namespace

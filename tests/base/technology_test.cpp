@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/technology.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +43,7 @@ TEST(Technology, UnknownNamesListTheNearest) {
   const auto missing = find_technology("nvlink9");
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Code::kInvalidArgument);
-  EXPECT_THAT(missing.error().message, HasSubstr("unknown technology 'nvlink9'; nearest are"));
+  EXPECT_THAT(missing.error().message, HasSubstr("unknown technology 'nvlink9'; the nearest are"));
   EXPECT_THAT(missing.error().message, HasSubstr("nvlink4"));
   EXPECT_THAT(find_gpu_model("h1000").error().message, HasSubstr("h100"));
   EXPECT_THAT(find_technology(std::string(100'000, '\n')).error().message, HasSubstr("'????"));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a board that ranks, dead or mad, or a forger of files have left behind: the decoder,
 // and all that `tutti-info ranks` says of what it returns.
 //
@@ -8,10 +9,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/control/board_memory.hpp"
-#include "runtime/control/board_view.hpp"
-#include "runtime/control/board_words.hpp"
-#include "runtime/control/codec.hpp"
+#include "base/wire.hpp"
+#include "board/board_memory.hpp"
+#include "board/board_view.hpp"
+#include "board/board_words.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tools/tutti-info/ranks.hpp"
 #include "tools/tutti-info/stall.hpp"

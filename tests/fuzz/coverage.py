@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the fuzz targets reach: `tests/fuzz/coverage.py --build DIR --seconds 60`.
 
 Builds preset `fuzz` into DIR with Clang's coverage counters, runs every target for so long, one
@@ -15,24 +16,25 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTROL = "src/runtime/control/"
-LAUNCH = "src/runtime/launch/"
+BOARD = "src/board/"
+CONTROL = "src/control/"
+LAUNCH = "src/launch/"
 INFO = "tools/tutti-info/"
 AIMS = {
     "unique_id": [CONTROL + "unique_id.cpp", "src/base/tcp_address.cpp"],
     "handshake": [CONTROL + "handshake.cpp"],
-    "messages": [CONTROL + "messages.cpp", CONTROL + "mailbox.cpp", CONTROL + "codec.hpp"],
+    "messages": [CONTROL + "messages.cpp", CONTROL + "mailbox.cpp", "src/base/wire.hpp"],
     "frames": [CONTROL + "channel.cpp"],
-    "board": [CONTROL + "board_view.cpp", CONTROL + "board_words.cpp", INFO + "stall.cpp",
+    "board": [BOARD + "board_view.cpp", BOARD + "board_words.cpp", INFO + "stall.cpp",
               INFO + "ranks.cpp"],
     "pmi": [LAUNCH + "pmi.cpp"],
     "launch": [LAUNCH + "place.cpp", LAUNCH + "address.cpp", LAUNCH + "launch.cpp",
                "src/base/config.cpp"],
-    "members": ["src/runtime/regroup.cpp", "src/runtime/window.cpp",
+    "members": ["src/comm/regroup.cpp", "src/comm/window.cpp",
                 "transports/shm/segment.cpp", "transports/shm/shm_transport.cpp"],
     "wire": [*("transports/tcp/" + name for name in (
         "frame.cpp", "invitations.cpp", "peer.cpp", "stream.cpp")),
-             "transports/verbs/wire.cpp", CONTROL + "far_rows.cpp"],
+             "transports/verbs/wire.cpp", BOARD + "far_rows.cpp"],
     "schedule": ["src/schedule/print_json.cpp"],
     "topology": ["src/topology/graph_wire.cpp", "src/topology/nccl_reader.cpp",
                  "src/topology/hwloc_check.cpp", "src/topology/merge.cpp"],

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libFuzzer's name for a target.
 #include "tests/fuzz/target.hpp"
 

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a TCP stream, before the proof (first byte even) and after it (odd).
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 
-#include "runtime/control/channel.hpp"
+#include "control/channel.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace tutti::fuzz {

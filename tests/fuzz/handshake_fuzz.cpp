@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as each packet of a handshake. The first byte says which; keys and nonces are fixed, so
 // that exactly one answer is right, and no other may be taken.
 #include <algorithm>
 
-#include "runtime/control/handshake.hpp"
+#include "control/handshake.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace tutti::fuzz {

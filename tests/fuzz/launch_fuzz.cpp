@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what a launcher leaves for a process to find: its environment (NAME=VALUE, ended by
 // zero bytes), the address of the root, and the value that a key-value store gives back. The first
 // byte says which.
@@ -6,9 +7,9 @@
 #include <string>
 
 #include "base/tcp_address.hpp"
-#include "runtime/control/unique_id.hpp"
-#include "runtime/launch/address.hpp"
-#include "runtime/launch/launch.hpp"
+#include "control/unique_id.hpp"
+#include "launch/address.hpp"
+#include "launch/launch.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace tutti::fuzz {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what a member of the job says after the handshake, to a rank that shrinks, splits,
 // registers a window or maps a segment. The first byte says which of them; the plane says what the
 // input has and keeps to its own contract, as the one over sockets does whatever a peer sends.
@@ -9,17 +10,15 @@
 #include <utility>
 
 #include "base/shared_file.hpp"
-#include "runtime/control/messages.hpp"
-#include "runtime/regroup.hpp"
-#include "runtime/window.hpp"
+#include "comm/regroup.hpp"
+#include "comm/shrink.hpp"
+#include "comm/window.hpp"
+#include "control/messages.hpp"
 #include "tests/fuzz/target.hpp"
 #include "transports/shm/shm_transport.hpp"
 
 namespace tutti::fuzz {
 namespace {
-
-using control::Reader;
-using control::Writer;
 
 constexpr Rank kOwn = 1;
 constexpr std::int32_t kRanks = 3;
@@ -97,11 +96,11 @@ class ScriptedPlane final : public ControlPlane {
     return std::make_unique<ScriptedChild>();
   }
   [[nodiscard]] Status await_writable(int, Deadline) override { return {}; }
-  void watch_peers(std::function<void(Rank)>) override {}
+  void watch_peers(std::function<bool(Rank)>) override {}
   void forget_peers() override {}
   [[nodiscard]] bool has_pidfd() const override { return true; }
   [[nodiscard]] std::string note() const override { return {}; }
-  [[nodiscard]] control::SessionId session() const override { return {}; }
+  [[nodiscard]] SessionId session() const override { return {}; }
   void end_calls_when(std::function<bool()>) override {}
   void interrupt() override {}
   void close() override {}
@@ -125,11 +124,17 @@ void check(const Error& error) {
 // Rank 0, who decides, answers; then others ask this rank as if it had decided.
 void shrink(ScriptedPlane& plane) {
   Shrink shrink(plane);
-  const auto job = shrink.run({.excluded = {},
-                               .is_dead = [](Rank) { return false; },
-                               .cancelled = [] { return false; },
-                               .deadline = patience()});
-  check(job.error());
+  int questions = 0;
+  const Status shrunk =
+      shrink.run({.excluded = {},
+                  .is_dead = [](Rank) { return false; },
+                  .cancelled = [&] { return ++questions > 8; },
+                  .join = [](std::unique_ptr<ControlPlane>, const std::stop_token&) -> Status {
+                    return make_error(Code::kRemoteError, "nobody is there");
+                  },
+                  .drop = [] {},
+                  .timeout_ns = patience().left_ns()});
+  if (!shrunk) check(shrunk.error());
   for (std::size_t i = 0; i < kMostReplies; ++i) {
     const Rank from = plane.script().number<std::uint8_t>() % 2 == 0 ? 0 : 2;
     const auto question = plane.script().raw(plane.script().number<std::uint8_t>());
@@ -241,7 +246,7 @@ std::vector<Bytes> seeds() {
   const auto place = [](Rank rank) {
     return Writer().number(rank).text("unix:@tutti-y", 99).text("tcp:10.0.0.2:4000", 99).take();
   };
-  const Bytes key(control::kSessionIdBytes + control::kSecretBytes, std::byte{5});
+  const Bytes key(kSessionIdBytes + control::kSecretBytes, std::byte{5});
   const Bytes member = reply(Writer()
                                  .number(std::uint8_t{2})
                                  .number(std::uint32_t{2})

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as a packet of a member: every decoder, and a mailbox that takes in what is a piece.
-#include "runtime/control/mailbox.hpp"
-#include "runtime/control/messages.hpp"
+#include "control/mailbox.hpp"
+#include "control/messages.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace tutti::fuzz {

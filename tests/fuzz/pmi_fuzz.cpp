@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as what a launcher's agent answers over PMI: the whole exchange, on a socket of which
 // the other end has said all of it beforehand. The first byte says which rank asks.
 //
@@ -10,7 +11,7 @@
 #include <string>
 
 #include "base/fd.hpp"
-#include "runtime/launch/key_value.hpp"
+#include "launch/key_value.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace tutti::fuzz {

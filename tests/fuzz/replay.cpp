@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a target without libFuzzer: the corpus, the target's own seeds, then so many mutations of
 // them. For compilers that have no libFuzzer, and as a test that takes seconds.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text as a schedule's JSON form, then what `tutti-plan` does with what was read: the printers,
 // unrolling, and for small ones the proof.
 #include <algorithm>
@@ -59,6 +60,7 @@ std::vector<Bytes> seeds() {
   };
   Schedule swap;
   swap.shape.algorithm = "swap";
+  swap.shape.collective = Collective::kAllReduce;
   swap.shape.ranks = 2;
   swap.shape.max_incoming = 1;
   swap.ranks = {program(0), program(1)};
@@ -68,6 +70,7 @@ std::vector<Bytes> seeds() {
   second.step().to(output(chunks(0, 2))).from(scratch(chunks(0, 2))).after(0, 0, 1);
   Schedule alone;
   alone.shape.algorithm = "alone";
+  alone.shape.collective = Collective::kAllReduce;
   alone.shape.chunks = alone.shape.scratch_chunks = 2;
   alone.ranks = {assemble({std::move(first), std::move(second)})};
   std::vector<Bytes> all;

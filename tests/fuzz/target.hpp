@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every fuzz target provides: one input, and inputs that an honest peer would send.
 // A target aborts where a promise is broken; a wrong memory access is the sanitizers' to find.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other hosts and files say of machines: a graph's bytes, NCCL's and hwloc's XML. What is read
 // is sent on, searched and merged. hwloc itself runs only on exports that the check lets through.
 #include <string>

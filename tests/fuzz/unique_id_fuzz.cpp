@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any 128 bytes as a unique id. Its checksum is made right, or nothing would get behind it.
 #include <sodium.h>
 
 #include <algorithm>
 
 #include "base/tcp_address.hpp"
-#include "runtime/control/unique_id.hpp"
+#include "control/unique_id.hpp"
 #include "tests/fuzz/target.hpp"
 
 namespace tutti::fuzz {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What comes from other hosts: any bytes as a TCP connection's frames, as a rank's row of the
 // board, as an invitation to connect, as the answer to a hello (by the first byte, modulo 8), as
 // cards and immediates of RDMA, as a hello, and as what changes an honest one.
@@ -7,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "runtime/control/far_rows.hpp"
+#include "board/far_rows.hpp"
 #include "tests/fuzz/target.hpp"
 #include "transports/tcp/invitations.hpp"
 #include "transports/tcp/peer.hpp"

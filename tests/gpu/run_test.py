@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """tests/gpu/run on a machine that is not there: stubs stand in for the GPU, for CMake, ctest and
 the programs, and say what they were asked. What is looked at is what `run` makes of it: the order,
 the table, the exit status. `run_test.py RUN`."""
@@ -13,7 +14,7 @@ from pathlib import Path
 RUN = ""
 
 PERF_TABLE = """\
-# nccl-tests version 2.19.6
+# Tutti 0.1.0, output in the format of nccl-tests version 2.19.6
 #  Rank  0 Group  0 Pid      7 on       node device  0 [0000:18:00] NVIDIA H100
 #  Rank  1 Group  0 Pid      7 on       node device  0 [0000:18:00] NVIDIA H100
   8          2        float  sum  -1   12.50    0.00    0.00  0   11.00    0.00    0.00  0

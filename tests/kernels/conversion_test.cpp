@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every 16-bit float there is goes through the kernels' conversions, on every instruction set of
 // this machine: round trips, and roundings of sums and quotients.
 #include <gtest/gtest.h>

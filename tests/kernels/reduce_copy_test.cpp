@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels against the reference: every type and operation, any number of sources and
 // destinations, odd counts, odd alignments, in place, around the cache. Every instruction set of
 // this machine must give the reference's bits, hence the same bits as all others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a reduction must give, element by element, computed without any of the kernels' tricks:
 // integers in 128 bits, floats as exact wider values that are rounded by frexp and ldexp.
 // Elements are bit patterns in the low bytes of 64 bits.

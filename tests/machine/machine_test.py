@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What rdma_machine promises to whoever runs it: `machine_test.py RDMA_MACHINE CACHE`.
 
 Output and exit status come through, a time limit and a death end everything, and what is missing or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP between hosts over bad networks: packets lost, late, and a cable that is pulled while they
 // are under way. Hosts are network namespaces, the bad network is the kernel's netem at both ends
 // (which few hosts' kernels have: run inside rdma_machine). Bounds are generous, since time there
@@ -10,9 +11,9 @@
 #include <functional>
 #include <string>
 
-#include "tests/runtime/control/networks.hpp"
-#include "tests/runtime/forked_job.hpp"
-#include "tests/runtime/job.hpp"
+#include "tests/comm/forked_job.hpp"
+#include "tests/comm/job.hpp"
+#include "tests/control/networks.hpp"
 
 namespace tutti::test {
 namespace {

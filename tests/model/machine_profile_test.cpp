@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles of machines: kept as they are, refused in a line.
 #include "model/machine_profile.hpp"
 
@@ -11,6 +12,8 @@
 #include <random>
 #include <string>
 
+#include "tests/seed.hpp"
+
 namespace tutti::test {
 namespace {
 
@@ -21,7 +24,8 @@ MachineProfile example() {
                          .created = "2026-11-21",
                          .costs = prior_costs(),
                          .residual = 0.125,
-                         .measured = {{.ranks = 4,
+                         .measured = {{.collective = Collective::kAllGather,
+                                       .ranks = 4,
                                        .bytes = 1 << 20,
                                        .name = "ring@slots:replicas=2:slot=64K",
                                        .time_us = 123.5,
@@ -60,9 +64,20 @@ TEST(MachineProfile, TakesNoPlaceOfAFolderNorADevice) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   const Status written = write_profile(example(), path);
   ASSERT_FALSE(written);
-  EXPECT_THAT(written.error().message, HasSubstr("pipe: cannot be written: is no file"));
+  EXPECT_THAT(written.error().message,
+              HasSubstr("pipe: cannot be written: it is not a regular file"));
   EXPECT_TRUE(std::filesystem::is_fifo(path));
   EXPECT_FALSE(write_profile(example(), folder.file("")));
+}
+
+TEST(MachineProfile, WaitsForNoPipe) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto read = read_profile(path);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Code::kSystemError);
+  EXPECT_THAT(read.error().message, HasSubstr("pipe cannot be read: it is not a file"));
 }
 
 TEST(MachineProfile, OfAnotherMachineIsRefused) {
@@ -71,7 +86,7 @@ TEST(MachineProfile, OfAnotherMachineIsRefused) {
   other.machine = "a quantum computer";
   const std::string path = folder.file("p.json");
   ASSERT_TRUE(write_profile(other, path));
-  EXPECT_THAT(read_profile(path).error().message, HasSubstr("of another machine (a quantum"));
+  EXPECT_THAT(read_profile(path).error().message, HasSubstr("on another machine (a quantum"));
 }
 
 TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
@@ -83,10 +98,10 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
     const auto profile = parse_profile(text, "p.json");
     return profile ? std::string("accepted") : profile.error().message;
   };
-  EXPECT_THAT(refused("\"tutti_profile\": 2", "\"tutti_profile\": 9"),
-              HasSubstr("p.json: /tutti_profile: layout 9"));
+  EXPECT_THAT(refused("\"tutti_profile\": 3", "\"tutti_profile\": 9"),
+              HasSubstr("p.json: /tutti_profile: the profile has layout 9"));
   // Its cost per byte held for messages too.
-  EXPECT_THAT(refused("\"tutti_profile\": 2", "\"tutti_profile\": 1"),
+  EXPECT_THAT(refused("\"tutti_profile\": 3", "\"tutti_profile\": 1"),
               HasSubstr("tutti-tune again"));
   EXPECT_THAT(refused("\"alpha_ns\": 77", "\"alpha_ns\": -77"),
               HasSubstr("p.json: /costs/slots/alpha_ns"));
@@ -100,7 +115,7 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
 
 // Bytes changed at random, or the end missing: read or refused in one line, never more.
 TEST(MachineProfile, DamagedTextsAreReadOrRefused) {
-  const unsigned seed = std::random_device{}();
+  const unsigned seed = draw_seed();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   const std::string good = to_json(example());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts read off schedules, and what a further slice costs by them.
 #include "model/price.hpp"
 
@@ -17,8 +18,11 @@ namespace {
 constexpr HostCosts kCosts{.alpha_ns = 100, .step_ns = 10, .beta_ns_per_byte = 0.5};
 constexpr std::int32_t kManyCores = 1024;
 
-ScheduleCounts counted(std::string_view name, std::int32_t ranks) {
-  return count_schedule(samples::built(name, ranks));
+ScheduleCounts counted(std::string_view name, std::int32_t ranks,
+                       std::span<const std::int32_t> hosts = {}) {
+  return count_schedule(*find_algorithm(name).value(),
+                        {.collective = Collective::kAllReduce, .ranks = ranks}, hosts)
+      .value();
 }
 
 double price(const ScheduleCounts& counts, std::uint64_t bytes, std::uint32_t slices,
@@ -28,7 +32,7 @@ double price(const ScheduleCounts& counts, std::uint64_t bytes, std::uint32_t sl
       .time_ns;
 }
 
-TEST(Counts, OfARingItsLaneIsItsPath) {
+TEST(ScheduleCounts, OfARingItsLaneIsItsPath) {
   for (const std::int32_t p : {2, 3, 8, 33}) {
     const ScheduleCounts ring = counted("ring", p);
     EXPECT_EQ(ring.depth, static_cast<std::uint32_t>(2 * (p - 1)));
@@ -40,7 +44,7 @@ TEST(Counts, OfARingItsLaneIsItsPath) {
 
 // parent <- own, left, right; and own, left, right <- parent. A root with two children, which a
 // power of two has none of, has both: own, left, right <- own, left, right.
-TEST(Counts, OfATreeALaneIsOneStep) {
+TEST(ScheduleCounts, OfATreeALaneIsOneStep) {
   for (const auto& [p, operands] : {std::pair{8, 4U}, {33, 6U}, {128, 4U}}) {
     const ScheduleCounts tree = counted("tree", p);
     EXPECT_EQ(tree.lane_depth, 0U) << p;
@@ -51,7 +55,7 @@ TEST(Counts, OfATreeALaneIsOneStep) {
 }
 
 // Groups of two, so that the rails through a ring among 8 groups are the longest lanes.
-TEST(Counts, OfAHierarchyALaneIsALevel) {
+TEST(ScheduleCounts, OfAHierarchyALaneIsALevel) {
   const ScheduleCounts whole = counted("hierarchical:outer=ring:groups=8x2", 16);
   const ScheduleCounts rail = counted("ring", 8);
   EXPECT_EQ(whole.lane_depth, rail.depth);
@@ -59,14 +63,14 @@ TEST(Counts, OfAHierarchyALaneIsALevel) {
   EXPECT_GT(whole.depth, rail.depth);
 }
 
-TEST(Counts, RemoteOperandsOfALaneAreCountedToo) {
+TEST(ScheduleCounts, RemoteOperandsOfALaneAreCountedToo) {
   const ScheduleCounts direct = counted("two_shot:access=remote", 4);
   EXPECT_EQ(direct.lane_remotes, direct.path_remotes);
   EXPECT_EQ(direct.lane_remotes, 6U);  // the own chunk in three inputs, three chunks in outputs
 }
 
 // Each message is an operand of its sender and one of its receiver. Signals carry nothing.
-TEST(Counts, OperandsThatAreMessagesAreCountedAtBothEnds) {
+TEST(ScheduleCounts, OperandsThatAreMessagesAreCountedAtBothEnds) {
   for (const std::int32_t p : {2, 3, 8}) {
     const ScheduleCounts ring = counted("ring", p);
     const auto ranks = static_cast<std::uint64_t>(p);
@@ -79,11 +83,11 @@ TEST(Counts, OperandsThatAreMessagesAreCountedAtBothEnds) {
 }
 
 // The steps of a lane from when it may start are at least those that a slice adds to the pace.
-TEST(Counts, AFurtherSliceTakesNoMoreStepsThanTheLane) {
+TEST(ScheduleCounts, AFurtherSliceTakesNoMoreStepsThanTheLane) {
   for (const Algorithm* algorithm : all_algorithms())
     for (const std::int32_t p : {2, 3, 4, 6, 8, 9, 16}) {
       const Schedule schedule = samples::built(algorithm->name, p);
-      const ScheduleCounts counts = count_schedule(schedule);
+      const ScheduleCounts counts = counted(algorithm->name, p);
       SCOPED_TRACE(testing::Message() << algorithm->name << ", " << p << " ranks");
       constexpr std::uint32_t kSlots = 64;  // so that the lanes alone set the pace
       const auto pace = pace_of(schedule, kSlots);
@@ -121,21 +125,20 @@ TEST(Price, BytesOfMessagesCostBesideThoseOfAllOperands) {
 // Two hosts of two ranks: what crosses between them, in buffers.
 constexpr std::int32_t kTwoHosts[] = {0, 0, 1, 1};
 
-TEST(Counts, OfMessagesBetweenHosts) {
+TEST(ScheduleCounts, OfMessagesBetweenHosts) {
   const auto crossing = [](std::string_view name) {
-    const ScheduleCounts counts = count_schedule(samples::built(name, 4), kTwoHosts);
+    const ScheduleCounts counts = counted(name, 4, kTwoHosts);
     return static_cast<double>(counts.host_far_chunks) / counts.chunks;
   };
   EXPECT_DOUBLE_EQ(crossing("hierarchical:groups=2x2"), 1);  // 2(h-1)/h
   EXPECT_DOUBLE_EQ(crossing("ring"), 1.5);                   // 2(p-1)/p over one edge
   EXPECT_DOUBLE_EQ(crossing("butterfly"), 2);                // each rank's own to its partner
   EXPECT_DOUBLE_EQ(crossing("one_shot"), 4);                 // each rank's own to both ranks there
-  const ScheduleCounts butterfly = count_schedule(samples::built("butterfly", 4), kTwoHosts);
+  const ScheduleCounts butterfly = counted("butterfly", 4, kTwoHosts);
   EXPECT_EQ(butterfly.depth, 2U);
   EXPECT_EQ(butterfly.far_depth, 1U);
   for (const Algorithm* algorithm : all_algorithms()) {
-    const ScheduleCounts together =
-        count_schedule(samples::built(algorithm->name, 4), std::vector<std::int32_t>(4, 7));
+    const ScheduleCounts together = counted(algorithm->name, 4, std::vector<std::int32_t>(4, 7));
     EXPECT_EQ(together.far_depth, 0U) << algorithm->name;
     EXPECT_EQ(together.host_far_chunks, 0U) << algorithm->name;
   }
@@ -143,7 +146,7 @@ TEST(Counts, OfMessagesBetweenHosts) {
 
 TEST(Price, AMessageBetweenHostsCostsTheWireInstead) {
   const auto priced = [](std::string_view name, std::uint64_t bytes, std::uint32_t slices) {
-    const ScheduleCounts counts = count_schedule(samples::built(name, 4), kTwoHosts);
+    const ScheduleCounts counts = counted(name, 4, kTwoHosts);
     return price_plan(counts, kCosts,
                       {.bytes = bytes,
                        .slices = slices,
@@ -178,6 +181,33 @@ TEST(Price, AFurtherSliceCostsALaneWithoutReplicas) {
   EXPECT_DOUBLE_EQ(further(tree), static_cast<double>(tree.max_steps) * 10);  // a rank's own work
   const ScheduleCounts levels = counted("hierarchical:outer=ring:groups=8x2", 16);
   EXPECT_DOUBLE_EQ(further(levels), 14 * 100 + 15 * 10);  // the ring between 8 groups
+}
+
+// Each replica's lanes take its own slices one after another.
+TEST(Price, ALaneIsSharedByReplicas) {
+  constexpr HostCosts kFree{.alpha_ns = 100, .step_ns = 1};
+  const ScheduleCounts ring = counted("ring", 16);
+  const double lane = 30 * 100 + 31 * 1;
+  for (const std::uint32_t replicas : {1U, 2U, 4U}) {
+    EXPECT_DOUBLE_EQ(price(ring, 1 << 20, 101, replicas, kFree), lane * (1 + 100 / replicas));
+    EXPECT_DOUBLE_EQ(price(ring, 1 << 20, replicas, replicas, kFree),
+                     lane + (replicas - 1) * static_cast<double>(ring.max_steps));
+  }
+}
+
+// Around a ring of two hosts each of the 2(p-1) messages waits for a slot of one connection.
+TEST(Price, AConnectionBetweenHostsHasAsManyMessagesUnderWayAsSlots) {
+  const std::vector<std::int32_t> hosts{0, 0, 0, 0, 1, 1, 1, 1};
+  const ScheduleCounts ring = counted("ring", 8, hosts);
+  EXPECT_EQ(ring.far_connection_messages, 14U);
+  EXPECT_EQ(ring.far_connection_chunks, 14U);
+  for (const std::uint32_t slots : {1U, 2U, 7U})
+    EXPECT_DOUBLE_EQ(
+        price_plan(ring, {.alpha_ns = 1},
+                   {.bytes = 8, .slots = slots, .cores = kManyCores, .wire = {.alpha_ns = 10'000}})
+            .time_ns,
+        std::max(14 * 10'000 / slots, 4U * 10'000 + 10))
+        << slots;
 }
 
 TEST(Price, ReplicasNeverMakeSlicesDearer) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The orders that a job's ranks stand in: neighbours near, hosts and NUMA nodes in one piece, never
 // worse than by number.
 #include "model/rank_layout.hpp"
@@ -152,7 +153,9 @@ TEST(RankLayout, IsNeverWorseThanNumbers) {
       const std::string name = "hierarchical:groups=" + layout.groups;
       const auto algorithm = find_algorithm(name);
       ASSERT_TRUE(algorithm) << name;
-      EXPECT_TRUE((*algorithm)->supports({.ranks = static_cast<std::int32_t>(devices.size())}));
+      EXPECT_TRUE((*algorithm)
+                      ->supports({.collective = Collective::kAllReduce,
+                                  .ranks = static_cast<std::int32_t>(devices.size())}));
     }
   }
 }

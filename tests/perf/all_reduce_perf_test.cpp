@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tool itself, as a user runs it on host memory: real processes and threads, the table parsed
 // as scripts do.
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -224,15 +225,15 @@ TEST(AllReducePerfTool, RanksStandByTheMachineAndNotByNumber) {
   ::unsetenv("TUTTI_TOPOLOGY");
   ASSERT_EQ(status, 0) << tool.output << tool.errors;
   ASSERT_EQ(off_status, 0) << off.output << off.errors;
-  EXPECT_EQ(off.output.find("ranks stand"), std::string::npos);
+  EXPECT_EQ(off.output.find("rank order"), std::string::npos);
   for (const auto& row : rows_of(tool.output)) {
     EXPECT_EQ(row[8], "0") << tool.output;
     EXPECT_EQ(row[12], "0") << tool.output;
   }
   if (tool.errors.find("no hwloc") != std::string::npos) GTEST_SKIP() << tool.errors;
   EXPECT_EQ(tool.errors, "");
-  EXPECT_THAT(tool.output, HasSubstr("ranks stand 2 0 1 3 in rings"));
-  EXPECT_THAT(tool.output, HasSubstr("by HWLOC_SYNTHETIC \"numa:2 core:4 pu:1\""));
+  EXPECT_THAT(tool.output, HasSubstr("rank order: 2 0 1 3 in rings"));
+  EXPECT_THAT(tool.output, HasSubstr("source: HWLOC_SYNTHETIC \"numa:2 core:4 pu:1\""));
   EXPECT_THAT(tool.output, HasSubstr("groups 2x2"));
 }
 
@@ -253,6 +254,28 @@ TEST(AllReducePerfTool, JsonHoldsTheTable) {
   EXPECT_EQ(iterations["per_process_max_times_us"].size(), 2u);
   EXPECT_EQ(rows_of(tool.output)[0].size(), 21u);
   std::filesystem::remove_all(folder);
+}
+
+// Processes 0 and 2 report, 1 and 3 measure beside them. The factor of the bus bandwidth tells how
+// many ranks a group has.
+TEST(AllReducePerfTool, SplitsTheJobAsNcclTests) {
+  ::setenv("NCCL_TESTS_SPLIT", "MOD 2", 1);
+  Tool tool("--procs 4 -t 2 -b 1M -e 1M -n 3");
+  Tool uneven("--procs 3 -b 1K -e 1K -n 3 -I 1");
+  ::unsetenv("NCCL_TESTS_SPLIT");
+  ASSERT_EQ(tool.finish(), 0) << tool.output << tool.errors;
+  const auto rows = rows_of(tool.output);
+  ASSERT_EQ(rows.size(), 1u) << tool.output;
+  EXPECT_EQ(rows[0][8], "0");
+  EXPECT_EQ(rows[0][12], "0");
+  EXPECT_NEAR(std::stod(rows[0][7]) / std::stod(rows[0][6]), 1.5, 0.05) << "four ranks of eight";
+  std::vector<int> groups;
+  std::istringstream lines(tool.output);
+  for (std::string line; std::getline(lines, line);)
+    if (int group = 0; std::sscanf(line.c_str(), "#  Rank %*d Group %d", &group) == 1)
+      groups.push_back(group);
+  EXPECT_EQ(groups, (std::vector{0, 0, 1, 1, 0, 0, 1, 1}));
+  EXPECT_EQ(uneven.finish(), 0) << uneven.output << uneven.errors;
 }
 
 TEST(AllReducePerfTool, TooLittleBandwidthFails) {
@@ -297,7 +320,7 @@ TEST(AllReducePerfTool, ABadEnvironmentIsWrongUsage) {
   ::unsetenv("NCCL_TESTS_MIN_BW");
   EXPECT_EQ(tool.finish(), 2);
   EXPECT_EQ(tool.errors,
-            "all_reduce_perf: NCCL_TESTS_MIN_BW='abc' is no bandwidth in GB/s, as 12.5\n");
+            "all_reduce_perf: NCCL_TESTS_MIN_BW='abc' is not a bandwidth in GB/s; example: 12.5\n");
 }
 
 TEST(AllReducePerfTool, WrongUsageAndHelp) {
@@ -318,7 +341,7 @@ TEST(AllReducePerfTool, WithoutAGpuMemoryIsTheHostsOrTheRunIsRefused) {
   EXPECT_EQ(device.output, "");
   Tool automatic("-G 2 -b 8 -e 8");
   EXPECT_EQ(automatic.finish(), 0);
-  EXPECT_THAT(automatic.output, HasSubstr(": 1 rank on host memory = "));
+  EXPECT_THAT(automatic.output, HasSubstr("# 1 rank on host memory = "));
   EXPECT_EQ(automatic.errors, "# note: -G has no effect: ranks are on host memory\n");
 }
 

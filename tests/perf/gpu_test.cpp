@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs of this machine, where there are some: what perf/common/gpus.hpp promises of them, and
 // all_reduce_perf on their memory.
 #include <gmock/gmock.h>

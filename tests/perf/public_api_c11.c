@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The header in a C11 translation unit: initializers, and calls without a communicator. */
 #include "tutti/explain.h"
 #include "tutti/tutti.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C++ layer over the real library: ownership, types, exceptions. What the C functions do is
 // tested with the runtime.
 #include <gtest/gtest.h>
@@ -83,11 +84,11 @@ TEST(PublicApi, InfoTellsHowItRan) {
 
 std::vector<tuttiCandidate_t> candidates(const Communicator& comm, std::size_t count) {
   std::size_t total = 0;
-  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, 0, nullptr, sizeof(tuttiCandidate_t), 0,
-                           &total));
+  check(tuttiGetCandidates(comm.get(), "all_reduce", count, tuttiFloat, 0, nullptr,
+                           sizeof(tuttiCandidate_t), 0, &total));
   std::vector<tuttiCandidate_t> all(total);
-  check(tuttiGetCandidates(comm.get(), count, tuttiFloat, 0, all.data(), sizeof all[0], total,
-                           &total));
+  check(tuttiGetCandidates(comm.get(), "all_reduce", count, tuttiFloat, 0, all.data(),
+                           sizeof all[0], total, &total));
   return all;
 }
 
@@ -104,7 +105,7 @@ TEST(PublicApi, ExplainsWhatRunsAndWhyTheOthersDoNot) {
       EXPECT_LT(c.measuredUs, 0) << "nothing was measured";
       EXPECT_GE(c.slices, 1u);
     }
-    const std::string text = comm.explain(100'000, tuttiFloat);
+    const std::string text = comm.explain("all_reduce", 100'000, tuttiFloat);
     EXPECT_NE(text.find("all_reduce of 400000 bytes among 3 ranks"), std::string::npos) << text;
     EXPECT_NE(text.find(std::string(all.front().name) + " "), std::string::npos) << text;
     // What runs is what was named, in every detail.
@@ -115,7 +116,8 @@ TEST(PublicApi, ExplainsWhatRunsAndWhyTheOthersDoNot) {
     EXPECT_EQ(comm.info().lastAlgorithm, last.substr(0, last.find('@')));
     EXPECT_STREQ(comm.info().forcedAlgorithm, last.c_str());
     EXPECT_EQ(candidates(comm, 100'000).back().runs, 1);
-    EXPECT_NE(comm.explain(100'000, tuttiFloat).find("; forced: " + last), std::string::npos);
+    EXPECT_NE(comm.explain("all_reduce", 100'000, tuttiFloat).find("; forced: " + last),
+              std::string::npos);
   });
 }
 
@@ -123,16 +125,20 @@ TEST(PublicApi, ExplanationsRefuseWhatIsNoQuestion) {
   in_threads(1, [](int, Communicator& comm) {
     const char* text = nullptr;
     std::size_t total = 0;
-    EXPECT_EQ(tuttiExplain(comm.get(), 0, tuttiFloat, 0, &text), tuttiInvalidArgument);
-    EXPECT_EQ(tuttiExplain(comm.get(), 5, tuttiFloat, 0, nullptr), tuttiInvalidArgument);
-    EXPECT_EQ(tuttiExplain(comm.get(), SIZE_MAX, tuttiFloat, 0, &text), tuttiInvalidArgument);
-    EXPECT_EQ(tuttiExplain(nullptr, 5, tuttiFloat, 0, &text), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(comm.get(), "all_reduce", 0, tuttiFloat, 0, &text),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(comm.get(), "all_reduce", 5, tuttiFloat, 0, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(comm.get(), "all_reduce", SIZE_MAX, tuttiFloat, 0, &text),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiExplain(nullptr, "all_reduce", 5, tuttiFloat, 0, &text), tuttiInvalidArgument);
     tuttiCandidate_t one;
-    EXPECT_EQ(tuttiGetCandidates(comm.get(), 5, tuttiFloat, 0, &one, 8, 1, &total),
+    EXPECT_EQ(tuttiGetCandidates(comm.get(), "all_reduce", 5, tuttiFloat, 0, &one, 8, 1, &total),
               tuttiInvalidArgument);
-    EXPECT_EQ(tuttiGetCandidates(comm.get(), 5, tuttiFloat, 0, &one, sizeof one, 1, nullptr),
+    EXPECT_EQ(tuttiGetCandidates(comm.get(), "all_reduce", 5, tuttiFloat, 0, &one, sizeof one, 1,
+                                 nullptr),
               tuttiInvalidArgument);
-    EXPECT_EQ(tuttiExplain(comm.get(), 5, tuttiFloat, 0, &text), tuttiSuccess);
+    EXPECT_EQ(tuttiExplain(comm.get(), "all_reduce", 5, tuttiFloat, 0, &text), tuttiSuccess);
   });
 }
 

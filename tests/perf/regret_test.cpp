@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // regret: it runs, says what it chose and what was best, and keeps every sample.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +54,8 @@ TEST(Regret, SaysWhatItCannotWrite) {
 TEST(Regret, BadUsageIsOneLine) {
   int status = 0;
   EXPECT_EQ(testing::run_command(REGRET " --procs 2 -b 1K -e 8", status),
-            "regret: no size from --minbytes 1024 to --maxbytes 8; give the smaller one first\n");
+            "regret: there is no size from --minbytes 1024 to --maxbytes 8; give the smaller one "
+            "as --minbytes\n");
   EXPECT_EQ(status, 2);
   EXPECT_THAT(testing::run_command(REGRET " --bogus", status),
               ::testing::MatchesRegex("regret: [^\n]*see regret --help.\n"));

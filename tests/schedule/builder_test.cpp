@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/builder.hpp"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,7 @@ TEST(Builder, DropsEmptyLanesAndRenumbersWaits) {
 }
 
 TEST(Builder, CopyAloneCopiesEveryChunkOnceAndFinishes) {
-  const RankProgram program = copy_alone({}, 5);
+  const RankProgram program = copy_alone({.collective = Collective::kAllReduce}, 5);
   ASSERT_EQ(program.lanes.size(), 1U);
   ASSERT_EQ(program.lanes[0].steps.size(), 1U);
   const Step& step = program.lanes[0].steps[0];

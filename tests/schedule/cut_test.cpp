@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/cut.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "tests/seed.hpp"
 
 namespace tutti {
 namespace {
@@ -73,6 +76,49 @@ TEST(Cut, PartBoundaryDoesNotOverflow) {
   EXPECT_EQ(part_boundary(most, 3, 3), most);
   EXPECT_EQ(part_boundary(most, 1, 3), most / 3);
   EXPECT_EQ(part_boundary(most, 1U << 20, 1U << 20), most);
+}
+
+// Among 4 ranks, 100 floats each: a rank's own block begins where the interface says, also where
+// that is no cache line, and lines count from there.
+TEST(UniformCut, BlocksAreExactToTheElement) {
+  const UniformCut one{.count = 100, .chunks = 4, .grain = 16, .blocks = 4};
+  for (std::uint32_t block = 0; block < 4; ++block) {
+    EXPECT_EQ(one.chunk(block).begin, 100u * block);
+    EXPECT_EQ(one.chunk(block).end, 100u * (block + 1));
+  }
+  const UniformCut two{.count = 100, .chunks = 8, .grain = 16, .blocks = 4};
+  EXPECT_EQ(two.chunk(2).begin, 100u);
+  EXPECT_EQ(two.chunk(3).begin, 148u) << "a line inside of the block";
+  EXPECT_EQ(two.chunk(3).end, 200u);
+  EXPECT_EQ(two.max_slice_count(), 64u);
+}
+
+TEST(UniformCut, BlocksAreTiledWhateverTheCount) {
+  const unsigned seed = draw_seed();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 2000; ++round) {
+    const auto blocks = 1 + static_cast<std::uint32_t>(random() % 9);
+    const UniformCut cut{.count = random() % 5000,
+                         .chunks = blocks * (1 + static_cast<std::uint32_t>(random() % 4)),
+                         .slices = 1 + static_cast<std::uint32_t>(random() % 5),
+                         .grain = 1 + random() % 17,
+                         .blocks = blocks};
+    std::uint64_t at = 0;
+    for (std::uint32_t c = 0; c < cut.chunks; ++c) {
+      if (c % (cut.chunks / blocks) == 0) {
+        ASSERT_EQ(at, cut.count * (c / (cut.chunks / blocks)));
+      }
+      for (std::uint32_t s = 0; s < cut.slices; ++s) {
+        const ElementRange range = cut.slice(c, s);
+        ASSERT_EQ(range.begin, at);
+        ASSERT_LE(range.count(), cut.max_slice_count());
+        at = range.end;
+      }
+      ASSERT_EQ(at, cut.chunk(c).end);
+    }
+    ASSERT_EQ(at, cut.count * blocks);
+  }
 }
 
 }  // namespace

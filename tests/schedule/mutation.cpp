@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "mutation.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -14,6 +15,22 @@ bool is_message(const Operand& operand) {
 Operand& operand_at(Step& step, std::uint32_t number) {
   const std::size_t destinations = step.destinations.size();
   return number < destinations ? step.destinations[number] : step.sources[number - destinations];
+}
+
+bool is_scratch(const Operand& operand) {
+  return !is_message(operand) && operand.buffer == BufferKind::kScratch;
+}
+
+bool is_output(const Operand& operand) {
+  return operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kOutput;
+}
+
+// The chunks that the step works on, where an operand names them.
+const Span* chunks_named_by(const Step& step) {
+  for (const auto* side : {&step.destinations, &step.sources})
+    for (const Operand& operand : *side)
+      if (!is_scratch(operand)) return &operand.span;
+  return nullptr;
 }
 
 // How many mutations of the kind step `at.step` has per operand or wait `at.operand`.
@@ -32,6 +49,7 @@ Choices choices_of(const Schedule& schedule, const RankProgram& program, const L
   const auto sources = static_cast<std::uint32_t>(step.sources.size());
   const auto lanes = static_cast<std::uint32_t>(program.lanes.size());
   const bool last = index + 1 == lane.steps.size();
+  const bool first = &lane == &program.lanes.front() && index == 0;
   switch (kind) {
     case Kind::kDeleteStep:
     case Kind::kDuplicateStep:
@@ -61,9 +79,16 @@ Choices choices_of(const Schedule& schedule, const RankProgram& program, const L
       return {sources, 1};
     case Kind::kDropDestination:
       return {destinations, 1};
+    case Kind::kRelabelMessage:
+      return {destinations, schedule.shape.chunks > 1 ? 1U : 0U};
+    case Kind::kAddOutput:
+      return {1, 1};
+    case Kind::kScratchToOutput:  // of a whole rank
+      return {first ? 1U : 0U, 1};
+    case Kind::kReadInputFirst:  // every chunk
+      return {first ? 1U : 0U, schedule.shape.chunks};
     case Kind::kFewerVersions:
-      return {schedule.shape.scratch_versions > 1 && &program == &schedule.ranks.front() &&
-                      &lane == &program.lanes.front() && index == 0
+      return {schedule.shape.scratch_versions > 1 && &program == &schedule.ranks.front() && first
                   ? 1U
                   : 0U,
               1};
@@ -77,6 +102,12 @@ bool applies(const Schedule& schedule, const Step& step, const Mutation& m) {
     return schedule.shape.ranks > 2 && step.destinations[m.operand].kind == OperandKind::kSend;
   if (m.kind == Kind::kRedirectRecv)
     return schedule.shape.ranks > 2 && step.sources[m.operand].kind == OperandKind::kRecv;
+  if (m.kind == Kind::kRelabelMessage)
+    return step.destinations[m.operand].kind == OperandKind::kSend &&
+           step.destinations[m.operand].span.count() > 0;
+  if (m.kind == Kind::kAddOutput)
+    return chunks_named_by(step) != nullptr && chunks_named_by(step)->count() > 0 &&
+           std::ranges::none_of(step.destinations, is_output);
   if (m.kind == Kind::kMoveStep) return m.variant / 2 != m.lane;
   const bool any = m.kind == Kind::kChangeTag || m.kind == Kind::kChangeChunk ||
                    m.kind == Kind::kChangeBuffer || m.kind == Kind::kDropSource ||
@@ -147,6 +178,54 @@ void move_step(RankProgram& program, const Mutation& m) {
   const Step moved = from[m.step];
   erase_at(from, m.step);
   to.insert(m.variant % 2 == 0 ? to.begin() : to.end(), moved);
+}
+
+std::uint32_t next_chunk(const Schedule& schedule, std::uint32_t chunk) {
+  return (chunk + 1) % std::max(schedule.shape.chunks, 1U);
+}
+
+// The send at m and the receive of its message, wherever that is.
+void relabel_message(Schedule& schedule, const Mutation& m) {
+  Operand& sent = schedule.ranks[m.rank].lanes[m.lane].steps[m.step].destinations[m.operand];
+  const auto from = static_cast<Rank>(m.rank);
+  std::uint32_t before = 0;  // messages of the connection sent before this one
+  const std::vector<Step>& steps = schedule.ranks[m.rank].lanes[m.lane].steps;
+  for (std::uint32_t s = 0; s < m.step; ++s)
+    for (const Operand& operand : steps[s].destinations)
+      before += operand.kind == OperandKind::kSend && operand.peer == sent.peer &&
+                operand.tag == sent.tag;
+  for (Lane& lane : schedule.ranks[static_cast<std::size_t>(sent.peer)].lanes)
+    for (Step& step : lane.steps)
+      for (Operand& operand : step.sources)
+        if (operand.kind == OperandKind::kRecv && operand.peer == from && operand.tag == sent.tag &&
+            before-- == 0)
+          operand.span.first = next_chunk(schedule, operand.span.first);
+  sent.span.first = next_chunk(schedule, sent.span.first);
+}
+
+// Before all else, the chunk `m.variant` of the input becomes that of the output.
+void read_input_first(RankProgram& program, const Mutation& m) {
+  const Span chunk{.first = m.variant};
+  std::vector<Step>& steps = program.lanes[m.lane].steps;
+  Step& copy = *steps.emplace(steps.begin());
+  copy.destinations = {{.buffer = BufferKind::kOutput, .span = chunk}};
+  copy.sources = {{.buffer = BufferKind::kInput, .span = chunk}};
+  for (Lane& lane : program.lanes)
+    for (Step& step : lane.steps)
+      for (Wait& wait : step.waits)
+        if (wait.lane == m.lane) ++wait.step;
+}
+
+// As if the rank had an output for every chunk.
+void keep_in_output(RankProgram& program) {
+  for (Lane& lane : program.lanes)
+    for (Step& step : lane.steps) {
+      const Span* named = chunks_named_by(step);
+      if (named == nullptr) continue;
+      const Operand instead{.buffer = BufferKind::kOutput, .span = *named};
+      for (auto* side : {&step.destinations, &step.sources})
+        std::ranges::replace_if(*side, is_scratch, instead);
+    }
 }
 
 // A lane that lost its last step goes, as builders drop it, where no wait numbers it or a later
@@ -242,6 +321,18 @@ Schedule apply(Schedule schedule, const Mutation& m) {
       break;
     case Kind::kToggleFinish:
       step.finish = !step.finish;
+      break;
+    case Kind::kRelabelMessage:
+      relabel_message(schedule, m);
+      break;
+    case Kind::kScratchToOutput:
+      keep_in_output(program);
+      break;
+    case Kind::kAddOutput:
+      step.destinations.push_back({.buffer = BufferKind::kOutput, .span = *chunks_named_by(step)});
+      break;
+    case Kind::kReadInputFirst:
+      read_input_first(program, m);
       break;
     case Kind::kFewerVersions:
       --schedule.shape.scratch_versions;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutations: one small change of a schedule each, of the kinds that hands and generators get wrong.
 #pragma once
 
@@ -29,8 +30,12 @@ enum class Kind : std::uint8_t {
   kDropDestination,
   kToggleFinish,
   kFewerVersions,
+  kRelabelMessage,
+  kScratchToOutput,
+  kAddOutput,
+  kReadInputFirst,
 };
-inline constexpr int kKinds = 17;
+inline constexpr int kKinds = 21;
 
 struct Traits {
   std::string_view name;
@@ -55,6 +60,10 @@ inline constexpr std::array<Traits, kKinds> kTraits = {{
     {"drop destination", true},
     {"toggle finish", false},
     {"one scratch version less", false},
+    {"relabel message at both ends", false},
+    {"keep scratch in output", false},
+    {"write output as well", false},
+    {"copy input to output first", false},
 }};
 
 // Where and how; unused fields are 0.

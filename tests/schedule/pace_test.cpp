@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the time of a plan grows with its slices, counted in steps.
 #include "schedule/pace.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <random>
@@ -94,14 +95,14 @@ TEST(PrintJson, SaysWhichStepIsWrong) {
   };
   bad("{\"send\":1", "{\"send\":3", "rank 0, lane 0, step 0: the peer");
   bad("{\"send\":1", "{\"send\":0", "the peer is the rank itself");
-  bad("{\"send\":1", "{\"post\":1", "none of local, remote, send");
-  bad("{\"recv\":2", "{\"send\":2", "none of local, remote, recv");
+  bad("{\"send\":1", "{\"post\":1", "not one of local, remote, send");
+  bad("{\"recv\":2", "{\"send\":2", "not one of local, remote, recv");
   bad("\"tag\":0", "\"tag\":1", "\"tag\"");
   bad("\"span\":[0,1,0,1]", "\"span\":[3,1,0,1]", "a span's number");
   bad("\"span\":[0,1,0,1]", "\"span\":[0,2,0,2]", "more chunks than there are");
   bad("\"span\":[0,1,0,1]", "\"span\":[0,1,0]", "four numbers");
   bad("\"span\":[0,1,0,1]", "\"span\":\"all\"", "\"span\" is not an array");
-  bad("\"local\":\"input\"", "\"local\":\"inptu\"", "none of input, output, scratch");
+  bad("\"local\":\"input\"", "\"local\":\"inptu\"", "not one of input, output, scratch");
   bad("\"local\":\"input\"", "\"local\":\"scratch\"", "a span's number");
   bad("\"replica\":0", "\"replica\":1", "\"replica\"");
   bad("\"finish\":true", "\"finish\":1", "\"finish\"");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +36,11 @@ TEST(PrintText, OneRankIsItsPartOfTheWhole) {
 
 TEST(PrintText, ShowsSpansWaitsScratchAndRemote) {
   using namespace operands;
-  ScheduleShape shape{.algorithm = "made", .ranks = 2, .chunks = 8, .scratch_chunks = 2};
+  ScheduleShape shape{.algorithm = "made",
+                      .collective = Collective::kAllReduce,
+                      .ranks = 2,
+                      .chunks = 8,
+                      .scratch_chunks = 2};
   LaneBuilder a("a"), b("b");
   a.step().to(send(1, 0, chunks(2, 3))).from(recv(1, 0, chunks(2, 3))).after(1, 0);
   a.step().to(scratch(chunk(1))).from(remote(1, BufferKind::kInput, {1, 1, 2, 4})).after(1, 0, 2);

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "reference_executor.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -32,8 +33,74 @@ bool ReferenceExecutor::invalid(std::string why) {
   return false;
 }
 
+std::optional<ReferenceExecutor::Meaning> ReferenceExecutor::meaning_of(Collective collective) {
+  using enum Meaning::Has;
+  using enum Meaning::Result;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return Meaning{};
+    case Collective::kReduce:
+      return Meaning{.output = kNothing};
+    case Collective::kBroadcast:
+      return Meaning{.input = kNothing, .result = kRootsInput};
+    case Collective::kReduceScatter:
+      return Meaning{.output = kOwnBlock, .roots_output = kOwnBlock, .blocks = true};
+    case Collective::kAllGather:
+      return Meaning{
+          .input = kOwnBlock, .roots_input = kOwnBlock, .result = kOwnersInput, .blocks = true};
+    default:
+      return std::nullopt;
+  }
+}
+
+Rank ReferenceExecutor::owner_of(std::uint32_t chunk) const {
+  return static_cast<Rank>(chunk / (schedule_.shape.chunks / schedule_.ranks.size()));
+}
+
+bool ReferenceExecutor::has(Rank rank, bool output, std::uint32_t chunk) const {
+  const bool root = rank == schedule_.shape.root;
+  const Meaning::Has has = output ? (root ? meaning_.roots_output : meaning_.output)
+                                  : (root ? meaning_.roots_input : meaning_.input);
+  return has == Meaning::Has::kAll || (has == Meaning::Has::kOwnBlock && owner_of(chunk) == rank);
+}
+
+std::uint32_t ReferenceExecutor::chunk_of(std::uint32_t chunk, std::uint32_t replica) const {
+  const ScheduleShape& shape = schedule_.shape;
+  if (shape.block_ranks.empty()) return chunk;
+  const std::size_t ranks = schedule_.ranks.size(), each = shape.chunks / ranks;
+  const auto block = static_cast<std::size_t>(shape.block_ranks[replica * ranks + chunk / each]);
+  return static_cast<std::uint32_t>(block * each + chunk % each);
+}
+
+// Whether the chunks are blocks, and each replica has each of them once.
+bool ReferenceExecutor::check_blocks() const {
+  const ScheduleShape& shape = schedule_.shape;
+  if (!meaning_.blocks) return shape.block_ranks.empty();
+  const std::size_t ranks = schedule_.ranks.size();
+  if (shape.chunks % ranks != 0) return false;
+  if (shape.block_ranks.empty()) return true;
+  if (shape.block_ranks.size() != ranks * shape.replicas) return false;
+  std::vector<std::uint32_t> times(ranks, 0);
+  for (std::size_t i = 0; i < shape.block_ranks.size(); ++i) {
+    const Rank rank = shape.block_ranks[i];
+    if (rank < 0 || rank >= shape.ranks) return false;
+    if (++times[static_cast<std::size_t>(rank)] != i / ranks + 1) return false;
+  }
+  return true;
+}
+
 void ReferenceExecutor::flatten() {
   const ScheduleShape& shape = schedule_.shape;
+  const std::optional<Meaning> known = meaning_of(shape.collective);
+  if (!known) {
+    invalid("a collective that this executor does not know");
+    return;
+  }
+  meaning_ = *known;
+  if (!check_blocks()) {
+    invalid("chunks that are not the ranks' blocks");
+    return;
+  }
   rank_lanes_.resize(schedule_.ranks.size());
   for (std::size_t r = 0; r < schedule_.ranks.size(); ++r) {
     for (const Lane& lane : schedule_.ranks[r].lanes) {
@@ -105,9 +172,12 @@ bool ReferenceExecutor::flatten_operand(Rank rank, std::uint32_t lane, const Ope
     if (scratch && operand.span.first / std::max(shape.scratch_chunks, 1U) != replica)
       return invalid("another replica's room");
     if (scratch && rooms == 0) return invalid("scratch where there is none");
-    const std::uint32_t position = operand.span.at(k, scratch ? rooms : shape.chunks);
+    const std::uint32_t named = operand.span.at(k, scratch ? rooms : shape.chunks);
+    const std::uint32_t position = scratch ? named : chunk_of(named, replica);
     positions_.push_back(position);
     if (scratch) continue;
+    if (!message && !has(to.owner, operand.buffer == BufferKind::kOutput, position))
+      return invalid("a part of a buffer that its rank does not have");
     std::uint32_t& size = sizes_[flat.first_size + k];
     if (size == 0) size = size_of(position);
     if (size != size_of(position)) return invalid("chunks of different sizes in one step");
@@ -184,8 +254,9 @@ void ReferenceExecutor::begin_operation(Rank rank) {
   auto& holds_input = state.in_place ? state.output : state.input;
   for (std::uint32_t slice = 0; slice < slices_; ++slice) {
     for (std::uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      if (!has(rank, false, chunk)) continue;
       const Value value = input_value(rank, state.operation, slice, chunk);
-      // No rank can end an operation rightly before all have begun it, so the sum is whole by then.
+      // No rank can have a sum rightly before all have begun the operation: it is whole by then.
       sums_[(state.operation * slices_ + slice) * shape.chunks + chunk] += value.sum;
       holds_input[slice * shape.chunks + chunk] = {value.sum, value.order, value.elements, 0, 0};
     }
@@ -205,8 +276,22 @@ void ReferenceExecutor::begin_operation(Rank rank) {
   }
 }
 
-// Every chunk of every slice: all contributions, finished once, added in the order that is the same
-// on every rank and in every run.
+std::uint64_t ReferenceExecutor::expected(std::uint32_t operation, std::uint32_t slice,
+                                          std::uint32_t chunk) const {
+  switch (meaning_.result) {
+    case Meaning::Result::kRootsInput:
+      return input_value(schedule_.shape.root, operation, slice, chunk).sum;
+    case Meaning::Result::kOwnersInput:
+      return input_value(owner_of(chunk), operation, slice, chunk).sum;
+    case Meaning::Result::kSum:
+      break;
+  }
+  return scramble(sums_[(operation * slices_ + slice) * schedule_.shape.chunks + chunk]);
+}
+
+// Every chunk of every slice that the rank has: all contributions, finished once, added in the
+// order that is the same on every rank and in every run; or the input of the rank that it comes
+// from.
 bool ReferenceExecutor::end_operation(Rank rank) {
   const ScheduleShape& shape = schedule_.shape;
   RankState& state = ranks_[static_cast<std::size_t>(rank)];
@@ -221,8 +306,9 @@ bool ReferenceExecutor::end_operation(Rank rank) {
       const Cell& found = state.output[slice * shape.chunks + chunk];
       if (found.readers != 0 || found.writers != 0)
         return wrong(slice, chunk, "still touched by a peer at the end");
-      const std::uint64_t sum = sums_[(state.operation * slices_ + slice) * shape.chunks + chunk];
-      if (found.sum != scramble(sum)) return wrong(slice, chunk, "wrong sum");
+      if (!has(rank, true, chunk)) continue;
+      if (found.sum != expected(state.operation, slice, chunk))
+        return wrong(slice, chunk, "wrong value");
       if (found.elements != size_of(chunk)) return wrong(slice, chunk, "wrong size");
       std::uint64_t& order = orders_[slice % shape.replicas * shape.chunks + chunk];
       if (order == 0) order = found.order;
@@ -370,7 +456,9 @@ bool ReferenceExecutor::read(std::uint32_t lane, const FlatStep& step, std::uint
     } else {
       const Cell& from = cell(lane, source, k);
       part = {from.sum, from.order, from.elements};
-      if (part.elements < elements) return fail(lane, "reads what was not written");
+      if (part.elements != elements)
+        return fail(lane, part.elements < elements ? "reads what was not written"
+                                                   : "reads a part of what was written");
     }
     value.sum = first ? part.sum : value.sum + part.sum;
     value.order = first ? part.order : mix(value.order, part.order);

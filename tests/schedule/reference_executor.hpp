@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference executor: runs a schedule on concrete values in a random interleaving, and says
 // what went wrong. The judge of the verifier: it shares no code with it and reads schedule.hpp
 // alone.
@@ -8,7 +9,11 @@
 // * A step takes two events, between which others run: it reads its sources at the first and writes
 //   its destinations at the second. A cell that one step reads and another writes at the same time
 //   is a failure, and so is any wrong result.
-// * Every chunk has a size of its own; reading more of a cell than was written is a failure.
+// * Every chunk has a size of its own; a cell is read as long as it was written, or that is a
+//   failure.
+// * Input and output are the user's: cells are those of the user's data, blocks by rank. A rank has
+//   what MPI gives it: its own block of an all-gather's input, no output of a reduce where it is
+//   not the root. Whatever touches more cannot run.
 // * Several slices; two operations in a row, with data of their own, each rank in place or not. A
 //   rank begins an operation as soon as it has itself ended the one before.
 //
@@ -111,6 +116,15 @@ class ReferenceExecutor {
     std::vector<Value> values;
     std::vector<std::uint32_t> done;  // slices done, by step
   };
+  // What a collective means, as MPI has it; stated here for itself.
+  struct Meaning {
+    enum class Has : std::uint8_t { kAll, kOwnBlock, kNothing };
+    enum class Result : std::uint8_t { kSum, kRootsInput, kOwnersInput };
+    Has input = Has::kAll, output = Has::kAll;  // of ranks that are not the root
+    Has roots_input = Has::kAll, roots_output = Has::kAll;
+    Result result = Result::kSum;
+    bool blocks = false;
+  };
   struct RankState {
     std::uint32_t operation = 0;
     std::uint32_t lanes_left = 0;
@@ -120,6 +134,12 @@ class ReferenceExecutor {
   };
 
   // Flattening.
+  static std::optional<Meaning> meaning_of(Collective collective);
+  [[nodiscard]] bool has(Rank rank, bool output, std::uint32_t chunk) const;
+  // Of the user's data.
+  [[nodiscard]] std::uint32_t chunk_of(std::uint32_t chunk, std::uint32_t replica) const;
+  [[nodiscard]] Rank owner_of(std::uint32_t chunk) const;
+  [[nodiscard]] bool check_blocks() const;
   void flatten();
   bool flatten_step(Rank rank, std::uint32_t lane, const Step& step, std::uint32_t replica);
   bool flatten_operand(Rank rank, std::uint32_t lane, const Operand& operand, std::uint32_t replica,
@@ -141,11 +161,15 @@ class ReferenceExecutor {
   [[nodiscard]] Cell& cell(std::uint32_t lane, const FlatOperand& operand, std::uint32_t k);
   [[nodiscard]] Value input_value(Rank rank, std::uint32_t operation, std::uint32_t slice,
                                   std::uint32_t chunk) const;
+  // What an output chunk must hold.
+  [[nodiscard]] std::uint64_t expected(std::uint32_t operation, std::uint32_t slice,
+                                       std::uint32_t chunk) const;
   void wake(std::uint32_t lane);
   void sleep(std::uint32_t lane);
   bool fail(std::uint32_t lane, const std::string& what);
 
   const Schedule& schedule_;
+  Meaning meaning_;
   std::string invalid_;  // why the schedule cannot run at all
   std::vector<FlatLane> lanes_;
   std::vector<std::vector<std::uint32_t>> rank_lanes_;
@@ -169,7 +193,7 @@ class ReferenceExecutor {
   std::vector<RankState> ranks_;
   std::vector<std::uint64_t> priorities_;
   std::vector<std::uint32_t> awake_, place_;  // lanes that may be able to go on
-  std::vector<std::uint64_t> sums_;  // right results: [(operation * slices + slice) * chunks + c]
+  std::vector<std::uint64_t> sums_;  // of inputs: [(operation * slices + slice) * chunks + c]
   std::uint32_t ranks_left_ = 0;
   std::string failure_;
 };

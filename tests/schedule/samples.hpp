@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schedules for the tests of this folder and of tests/algorithms: built ones and random ones.
 #pragma once
 
@@ -14,7 +15,8 @@ namespace tutti::samples {
 
 inline Schedule built(std::string_view name, std::int32_t ranks) {
   const Algorithm* algorithm = find_algorithm(name).value();
-  Result<Schedule> schedule = build_schedule(*algorithm, {.ranks = ranks});
+  Result<Schedule> schedule =
+      build_schedule(*algorithm, {.collective = Collective::kAllReduce, .ranks = ranks});
   EXPECT_TRUE(schedule) << name << " " << ranks;
   return *std::move(schedule);
 }
@@ -29,7 +31,7 @@ class RandomSchedule {
     Schedule schedule;
     ScheduleShape& shape = schedule.shape;
     shape.algorithm = "random<\"&'" + std::to_string(below(10));
-    shape.collective = static_cast<Collective>(below(kCollectiveCount));
+    shape.collective = static_cast<Collective>(1 + below(kCollectiveCount - 1));
     shape.ranks = static_cast<std::int32_t>(2 + below(5));
     shape.root = static_cast<Rank>(below(static_cast<std::uint32_t>(shape.ranks)));
     shape.chunks = 1 + below(9);

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slices, replicas and placing, run and not only argued: every family in random interleavings at
 // its minimal slots with exactly 1, 2, 3 and 16 slices, replicated and not, in place on subsets of
 // its ranks; and, where slices can be written out as chunks, the verifier slice by slice.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -43,7 +44,9 @@ std::vector<std::string> all_names() {
 }
 
 Schedule built(const std::string& name, std::int32_t ranks, std::uint32_t replicas) {
-  return replicate(*build_schedule(**find_algorithm(name), {.ranks = ranks}), replicas);
+  return replicate(*build_schedule(**find_algorithm(name),
+                                   {.collective = Collective::kAllReduce, .ranks = ranks}),
+                   replicas);
 }
 
 std::vector<bool> subset(std::int32_t ranks, std::uint64_t bits) {

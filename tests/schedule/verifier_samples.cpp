@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "verifier_samples.hpp"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ void declare_counts(Schedule& schedule) {
 Schedule staged(std::int32_t ranks, std::uint32_t versions) {
   enum : std::uint32_t { kSpread, kCollect, kReduce };
   Schedule schedule{{.algorithm = "staged",
+                     .collective = Collective::kAllReduce,
                      .ranks = ranks,
                      .chunks = 1,
                      .scratch_chunks = static_cast<std::uint32_t>(ranks),
@@ -62,8 +64,47 @@ Schedule staged(std::int32_t ranks, std::uint32_t versions) {
   return schedule;
 }
 
+Schedule packed(std::int32_t ranks, std::uint32_t versions) {
+  enum : std::uint32_t { kPack, kSpread, kCollect, kReduce };
+  const auto p = static_cast<std::uint32_t>(ranks);
+  Schedule schedule{{.algorithm = "packed",
+                     .collective = Collective::kReduceScatter,
+                     .ranks = ranks,
+                     .chunks = p,
+                     .scratch_chunks = 2 * p,
+                     .scratch_versions = versions},
+                    {}};
+  const auto chunk_of = [](Rank rank) { return chunk(static_cast<std::uint32_t>(rank)); };
+  const auto sent = [&](Rank peer) { return scratch(chunk_of(peer)); };
+  const auto received = [&](Rank peer) { return scratch(chunk_of(ranks + peer)); };
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    LaneBuilder pack("pack"), spread("spread"), collect("collect"), reduce("reduce");
+    for (std::uint32_t k = 1; k < p; ++k) {
+      const Rank to = (rank + static_cast<Rank>(k)) % ranks;
+      const Rank from = (rank + ranks - static_cast<Rank>(k)) % ranks;
+      pack.step().to(sent(to)).from(input(chunk_of(to))).after(kSpread, k - 1, versions);
+      spread.step().to(send(to, 0, chunk_of(to))).from(sent(to)).after(kPack, k - 1);
+      collect.step()
+          .to(received(from))
+          .from(recv(from, 0, chunk_of(rank)))
+          .after(kReduce, 0, versions);
+    }
+    StepBuilder add = reduce.step().to(output(chunk_of(rank))).finish();
+    for (Rank peer = 0; peer < ranks; ++peer)
+      add.from(peer == rank ? input(chunk_of(rank)) : received(peer));
+    if (ranks > 1) add.after(kCollect, p - 2);
+    schedule.ranks.push_back(assemble({pack, spread, collect, reduce}));
+  }
+  declare_counts(schedule);
+  return schedule;
+}
+
 Schedule peer_read(std::int32_t ranks) {
-  Schedule schedule{{.algorithm = "peer_read", .ranks = ranks, .chunks = 1, .scratch_chunks = 1},
+  Schedule schedule{{.algorithm = "peer_read",
+                     .collective = Collective::kAllReduce,
+                     .ranks = ranks,
+                     .chunks = 1,
+                     .scratch_chunks = 1},
                     {}};
   const Span all = chunk(0), none{.run = 0};
   for (Rank rank = 0; rank < ranks; ++rank) {

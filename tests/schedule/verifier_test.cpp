@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier's rules one by one: a right schedule, made wrong in the one way that the rule is
 // there for, must fall by that rule and no other.
 #include "schedule/verifier.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@ namespace {
 
 using namespace operands;
 using samples::declare_counts;
+using samples::packed;
 using samples::peer_read;
 using samples::staged;
 using testing::AllOf;
@@ -22,7 +24,8 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 Schedule built(std::string_view name, std::int32_t ranks) {
-  return *build_schedule(**find_algorithm(name), {.ranks = ranks});
+  return *build_schedule(**find_algorithm(name),
+                         {.collective = Collective::kAllReduce, .ranks = ranks});
 }
 
 // "" for a schedule that holds.
@@ -49,7 +52,9 @@ Schedule exchange() { return built("one_shot", 2); }
 
 // A single rank that runs the given lanes; one chunk.
 Schedule alone(const std::vector<LaneBuilder>& lanes) {
-  return {{.algorithm = "alone", .ranks = 1, .max_per_pair = 0}, {assemble(lanes)}};
+  return {
+      {.algorithm = "alone", .collective = Collective::kAllReduce, .ranks = 1, .max_per_pair = 0},
+      {assemble(lanes)}};
 }
 
 TEST(VerifierShape, Falls) {
@@ -62,12 +67,12 @@ TEST(VerifierShape, Falls) {
   expect_fall(exchange(), "shape", "root is 2", [](Schedule& s) { s.shape.root = 2; });
   expect_fall(exchange(), "shape", "scratch_versions is 0",
               [](Schedule& s) { s.shape.scratch_versions = 0; });
-  expect_fall(exchange(), "shape", "more chunks and rooms",
+  expect_fall(exchange(), "shape", "more chunks and scratch slots",
               [](Schedule& s) { s.shape.chunks = 1U << 30; });
 }
 
 TEST(VerifierStep, LanesOperandsPeersAndTags) {
-  expect_fall(exchange(), "lane", "rank 1, lane 0 'exchange': it has no step",
+  expect_fall(exchange(), "lane", "rank 1, lane 0 'exchange': the lane has no step",
               [](Schedule& s) { s.ranks[1].lanes[0].steps.clear(); });
   expect_fall(exchange(), "lane", "replica 1, expected 0..0",
               [](Schedule& s) { s.ranks[1].lanes[0].replica = 1; });
@@ -95,7 +100,7 @@ TEST(VerifierStep, Spans) {
               [](Schedule& s) { step_of(s, 0, 0, 0).sources[0].span.first = 1; });
   expect_fall(exchange(), "span bounds", "2 chunks of the 1",
               [](Schedule& s) { step_of(s, 0, 0, 0).sources[0].span.run = 2; });
-  expect_fall(staged(2, 2), "span bounds", "scratch rooms 2..2, expected 0..1 of replica 0",
+  expect_fall(staged(2, 2), "span bounds", "scratch slots 2..2, expected 0..1 of replica 0",
               [](Schedule& s) { step_of(s, 0, 1, 0).destinations[0].span.first = 2; });
   expect_fall(replicate(staged(2, 2), 2), "span bounds", "expected 2..3 of replica 1",
               [](Schedule& s) { step_of(s, 0, 4, 0).destinations[0].span.first = 1; });
@@ -107,13 +112,17 @@ TEST(VerifierStep, Spans) {
                 Step& last = step_of(s, 1, 0, 2);
                 last.destinations[0].span.run = last.sources[0].span.run = 0;
               });
-  expect_fall(built("ring", 2), "chunk agreement", "chunk 1 at position 0, expected 0",
+  expect_fall(built("ring", 2), "chunk agreement",
+              "step 0: names chunk 0 at position 0 of destination 0, expected chunk 1",
               [](Schedule& s) { step_of(s, 0, 0, 0).sources[0].span.first = 1; });
-  expect_fall(built("ring", 2), "chunk agreement", "receives chunk 0 from rank 0 tag 0, expected",
-              [](Schedule& s) {
-                Step& last = step_of(s, 1, 0, 2);
-                last.destinations[0].span.first = last.sources[0].span.first = 0;
-              });
+  expect_fall(
+      built("ring", 2), "chunk agreement",
+      "rank 1, lane 0 'ring', step 2: names chunk 0 at position 0 of destination 0, expected "
+      "chunk 1 as in the value there, finish(",
+      [](Schedule& s) {
+        Step& last = step_of(s, 1, 0, 2);
+        last.destinations[0].span.first = last.sources[0].span.first = 0;
+      });
   expect_fall(staged(2, 2), "chunk agreement", "scratch alone has no element count",
               [](Schedule& s) {
                 step_of(s, 0, 2, 0).destinations = {scratch(chunk(0))};
@@ -164,7 +173,7 @@ TEST(VerifierConnection, WaitsAndDeclaredCounts) {
               [](Schedule& s) { step_of(s, 1, 2, 0).waits[0].lane = 7; });
   expect_fall(staged(3, 2), "wait", "waits for step 9 of lane 1, which has 2",
               [](Schedule& s) { step_of(s, 1, 2, 0).waits[0].step = 9; });
-  expect_fall(replicate(staged(3, 2), 2), "wait", "which is no lane of replica 0",
+  expect_fall(replicate(staged(3, 2), 2), "wait", "which is not a lane of replica 0",
               [](Schedule& s) { step_of(s, 1, 2, 0).waits[0].lane = 4; });
   expect_fall(built("one_shot", 5), "declared counts", "max_incoming is 3, counted 4",
               [](Schedule& s) { s.shape.max_incoming = 3; });
@@ -197,7 +206,12 @@ TEST(VerifierDeadlock, AtTheDeclaredSlots) {
 
 // Rank 0 sends three messages on tag 0 before one on tag 1, which rank 1 receives first.
 TEST(VerifierDeadlock, FindsTheFewestSlots) {
-  Schedule schedule{{.algorithm = "burst", .ranks = 2, .chunks = 3, .tags = 2}, {}};
+  Schedule schedule{{.algorithm = "burst",
+                     .collective = Collective::kAllReduce,
+                     .ranks = 2,
+                     .chunks = 3,
+                     .tags = 2},
+                    {}};
   for (const Rank rank : {0, 1}) {
     const Rank peer = 1 - rank;
     LaneBuilder lane("burst");
@@ -239,7 +253,7 @@ TEST(VerifierData, UninitialisedAndInPlace) {
 }
 
 TEST(VerifierData, Contributions) {
-  expect_fall(exchange(), "double contribution", "rank 0's contribution to chunk 0 comes twice",
+  expect_fall(exchange(), "double contribution", "rank 0's contribution to chunk 0 arrives twice",
               [](Schedule& s) { step_of(s, 0, 0, 1).sources.push_back(input(chunk(0))); });
   expect_fall(exchange(), "post-condition",
               "rank 0, replica 0, output chunk 0: lacks rank 1's contribution", [](Schedule& s) {
@@ -268,7 +282,8 @@ TEST(VerifierData, MixedChunks) {
   schedule.shape.scratch_chunks = 1;
   expect_fall(schedule, "mixed chunks", "contributions to chunk 0 with those to chunk 1",
               [](Schedule& s) { step_of(s, 0, 0, 2).sources.push_back(scratch(chunk(0))); });
-  expect_fall(schedule, "post-condition", "output chunk 1: holds contributions to chunk 0",
+  expect_fall(schedule, "chunk agreement",
+              "names chunk 1 at position 0 of destination 0, expected chunk 0",
               [](Schedule& s) { step_of(s, 0, 0, 2).sources[0] = scratch(chunk(0)); });
 }
 
@@ -346,7 +361,7 @@ TEST(VerifierOrder, PeersMemoryNeedsMessages) {
 // Rank 1 sends its input; rank 0 writes the result to both outputs and, if asked, says so.
 Schedule put(bool say_so) {
   const Span none{.run = 0};
-  Schedule schedule{{.algorithm = "put", .ranks = 2}, {}};
+  Schedule schedule{{.algorithm = "put", .collective = Collective::kAllReduce, .ranks = 2}, {}};
   LaneBuilder writer("writer"), giver("giver");
   writer.step()
       .to(output(chunk(0)))
@@ -384,8 +399,182 @@ TEST(VerifierReplicas, EachThatDiffersIsProved) {
   EXPECT_FALSE(proof->in_rank_order);
 }
 
+// Two ranks and two chunks. Chunk 0 is exchanged as it is. Chunk 1 goes through scratch at both
+// ends, and its message says `named`: the message of one element of two that chunk 0's name would
+// make of it is cut short at an odd count.
+Schedule through_scratch(std::uint32_t named) {
+  Schedule schedule{{.algorithm = "through_scratch",
+                     .collective = Collective::kAllReduce,
+                     .ranks = 2,
+                     .chunks = 2,
+                     .scratch_chunks = 2},
+                    {}};
+  for (const Rank rank : {0, 1}) {
+    const Rank peer = 1 - rank;
+    LaneBuilder lane("lane");
+    const auto add = [&](std::uint32_t c, const Operand& theirs) {
+      const Operand own = input(chunk(c));
+      lane.step()
+          .to(output(chunk(c)))
+          .from(rank == 0 ? own : theirs)
+          .from(rank == 0 ? theirs : own)
+          .finish();
+    };
+    lane.step().to(send(peer, 0, chunk(0))).from(input(chunk(0)));
+    add(0, recv(peer, 0, chunk(0)));
+    lane.step().to(scratch(chunk(0))).from(input(chunk(1)));
+    lane.step().to(send(peer, 0, chunk(named))).from(scratch(chunk(0)));
+    lane.step().to(scratch(chunk(1))).from(recv(peer, 0, chunk(named)));
+    add(1, scratch(chunk(1)));
+    schedule.ranks.push_back(assemble({lane}));
+  }
+  declare_counts(schedule);
+  return schedule;
+}
+
+TEST(VerifierSizes, FollowTheValueThroughScratch) {
+  EXPECT_EQ(message_of(through_scratch(1)), "");
+  EXPECT_THAT(message_of(through_scratch(0)), AllOf(StartsWith("chunk agreement: "),
+                                                    HasSubstr("step 3: names chunk 0 at position 0 "
+                                                              "of destination 0, expected chunk 1 "
+                                                              "as in the value there, r")));
+}
+
+// The sender's name is right, the receiver's is not, and scratch hides it from its step.
+TEST(VerifierSizes, AreThoseOfBothEndsOfAMessage) {
+  expect_fall(through_scratch(1), "chunk agreement",
+              "step 4: names chunk 0 at position 0 of source 0, expected chunk 1",
+              [](Schedule& s) { step_of(s, 1, 0, 4).sources[0].span.first = 0; });
+}
+
+// A step of scratch alone has no element count, so that a value cannot change its name there
+// either.
+TEST(VerifierSizes, NoStepOfScratchAlone) {
+  expect_fall(through_scratch(1), "chunk agreement", "scratch alone has no element count",
+              [](Schedule& s) {
+                auto& steps = s.ranks[0].lanes[0].steps;
+                Step copy;
+                copy.destinations = {scratch(chunk(1))};
+                copy.sources = {scratch(chunk(0))};
+                steps.insert(steps.begin() + 3, copy);
+                steps[4].sources[0] = scratch(chunk(1));
+              });
+}
+
+// A message of several chunks whose values come from rooms in another order.
+TEST(VerifierSizes, PositionByPosition) {
+  LaneBuilder lane("lane");
+  for (const std::uint32_t c : {0U, 1U}) lane.step().to(scratch(chunk(c))).from(input(chunk(c)));
+  lane.step().to(output(chunks(0, 2))).from(scratch(chunks(0, 2))).finish();
+  Schedule schedule = alone({lane});
+  schedule.shape.chunks = schedule.shape.scratch_chunks = 2;
+  expect_fall(schedule, "chunk agreement", "names chunk 0 at position 0 of destination 0",
+              [](Schedule& s) {
+                step_of(s, 0, 0, 0).destinations[0] = scratch(chunk(1));
+                step_of(s, 0, 0, 1).destinations[0] = scratch(chunk(0));
+              });
+}
+
+Schedule built(std::string_view name, Collective collective, std::int32_t ranks, Rank root = 0) {
+  return *build_schedule(**find_algorithm(name), {collective, ranks, root});
+}
+
+// Rank 0 gets the sum of everything, the others nothing.
+TEST(VerifierBlocks, RanksDivideTheChunks) {
+  Schedule reduce = built("one_shot", Collective::kReduce, 4);
+  ASSERT_EQ(message_of(reduce), "");
+  reduce.shape.collective = Collective::kReduceScatter;
+  EXPECT_EQ(message_of(reduce),
+            "blocks: 1 chunks of reduce_scatter, expected a multiple of 4 ranks");
+  Schedule broadcast = built("one_shot", Collective::kBroadcast, 4);
+  broadcast.shape.collective = Collective::kAllGather;
+  EXPECT_EQ(message_of(broadcast),
+            "blocks: 1 chunks of all_gather, expected a multiple of 4 ranks");
+  // Five chunks of four ranks, the last without an owner.
+  expect_fall(built("two_shot", Collective::kAllGather, 4), "blocks", "5 chunks",
+              [](Schedule& s) { s.shape.chunks = 5; });
+}
+
+TEST(VerifierBlocks, AMapNamesEachRankOnce) {
+  const Schedule schedule =
+      reorder(built("pat", Collective::kAllGather, 4), *RankOrder::make({2, 0, 3, 1}));
+  ASSERT_EQ(schedule.shape.block_ranks, (std::vector<Rank>{2, 0, 3, 1}));
+  expect_fall(schedule, "blocks", "replica 0, place 3: rank 2, expected each rank once",
+              [](Schedule& s) { s.shape.block_ranks[3] = 2; });
+  expect_fall(schedule, "blocks", "place 0: rank 4",
+              [](Schedule& s) { s.shape.block_ranks[0] = 4; });
+  expect_fall(schedule, "blocks", "3 ranks in the block map, expected 4 for 1 replicas",
+              [](Schedule& s) { s.shape.block_ranks.pop_back(); });
+  expect_fall(schedule, "input extent", "", [](Schedule& s) {
+    s.shape.block_ranks = {0, 1, 2, 3};
+  });
+  expect_fall(built("ring", 4), "blocks", "all_reduce has a block map", [](Schedule& s) {
+    s.shape.block_ranks = {0, 1, 2, 3};
+  });
+}
+
+TEST(VerifierExtents, OutputOfTheOwnBlockAlone) {
+  // Partial sums where the rank has no output, and read from there.
+  expect_fall(
+      built("circulant", Collective::kReduceScatter, 5), "output extent",
+      "output chunk 2 of rank 0, expected its own block of reduce_scatter", [](Schedule& s) {
+        for (Step& step : s.ranks[0].lanes[0].steps) {
+          const bool sends = step.destinations[0].kind == OperandKind::kSend;
+          const Operand sums = output(sends ? step.destinations[0].span : step.sources.back().span);
+          for (auto* side : {&step.destinations, &step.sources})
+            for (Operand& operand : *side)
+              if (operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kScratch)
+                operand = sums;
+        }
+      });
+  // In a peer's memory.
+  expect_fall(put(true), "output extent", "output chunk 0 of rank 1, expected none of reduce",
+              [](Schedule& s) { s.shape.collective = Collective::kReduce; });
+}
+
+TEST(VerifierExtents, OutputOfTheRootAlone) {
+  for (const char* name : {"ring", "tree", "butterfly", "one_shot"})
+    expect_fall(built(name, Collective::kReduce, 5, 3), "output extent",
+                "of rank 4, expected none of reduce", [](Schedule& s) {
+                  Step& step = s.ranks[4].lanes[0].steps[0];
+                  step.destinations.push_back(output(step.sources[0].span));
+                });
+}
+
+TEST(VerifierExtents, InputOfTheOwnBlockAlone) {
+  expect_fall(built("ring", Collective::kAllGather, 4), "input extent",
+              "rank 2, lane 0 'ring', step 0: input chunk 1 of rank 2, expected its own block of "
+              "all_gather",
+              [](Schedule& s) {
+                auto& steps = s.ranks[2].lanes[0].steps;
+                Step copy;
+                copy.destinations = {output(chunk(1))};
+                copy.sources = {input(chunk(1))};
+                steps.insert(steps.begin(), copy);
+              });
+  // Where it lies in a peer's memory.
+  expect_fall(built("two_shot:access=remote", Collective::kAllGather, 3), "input extent",
+              "of rank 1, expected its own block", [](Schedule& s) {
+                for (Step& step : s.ranks[0].lanes[0].steps)
+                  for (Operand& operand : step.sources)
+                    if (operand.kind == OperandKind::kRemote && operand.peer == 1)
+                      operand = remote(1, BufferKind::kInput, chunk(2));
+              });
+}
+
+TEST(VerifierExtents, InputOfTheRootAlone) {
+  expect_fall(built("one_shot", Collective::kBroadcast, 4, 2), "input extent",
+              "input chunk 0 of rank 0, expected none of broadcast", [](Schedule& s) {
+                auto& steps = s.ranks[0].lanes[0].steps;
+                Step copy;
+                copy.destinations = {output(chunk(0))};
+                copy.sources = {input(chunk(0))};
+                steps.insert(steps.begin(), copy);
+              });
+}
+
 TEST(VerifierCollective, WithoutAPostCondition) {
-  Schedule schedule = exchange();
+  Schedule schedule = built("two_shot", 2);
   schedule.shape.collective = Collective::kAllToAll;
   const Result<Proof> proof = verify(schedule);
   ASSERT_FALSE(proof);
@@ -424,6 +613,7 @@ TEST(VerifierFacts, OfTheSamples) {
     for (const std::uint32_t versions : {1U, 2U, 3U})
       EXPECT_EQ(message_of(replicate(staged(ranks, versions), 2)), "") << ranks;
     EXPECT_EQ(message_of(peer_read(ranks)), "") << ranks;
+    EXPECT_EQ(message_of(replicate(packed(ranks, 2), 2)), "") << ranks;
   }
 }
 

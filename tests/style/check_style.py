@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """House rules that a machine can check, one name each: `check_style.py --root DIR NAME`.
 
 A check returns the list of its findings ("path:line: what"); none means that the rule holds. Exit
@@ -21,36 +22,50 @@ MAX_COLUMNS = 100
 WARN_LINES = 600
 MAX_LINES = 800
 CLANG_FORMAT_MAJOR = 14  # another release lays some lines out differently
+FORMAT_BATCH = 50  # files a process: starting it takes longer than most files
 SKIP = 77
 
-# The dependency rule: which folders a folder's files may include, besides its own. A key is a
-# folder, or, ending in "_", how a file's name begins. The longest matching key decides; tests and
-# examples may include everything.
+# The dependency rule: which rooms a folder's files may include, besides its own. A key is a folder,
+# or, ending in "_", how a file's name begins. The longest matching key decides; tests and examples
+# may include everything. The compiler holds the rooms of the library to it as well, since each has
+# an include root of its own (tests/style/check_rooms.py).
 PUBLIC = "include"
 BELOW_MODEL = ["src/base", "src/schedule", "algorithms", "src/topology"]
+# Of transports/ what stands above the transports: connections and their contract.
+CONNECTION = [f"transports/{name}.hpp" for name in (
+    "connection", "connection_ops", "control", "inbox", "packets", "spec_check", "transport")]
+PLAN = [*BELOW_MODEL, "src/model", "src/plan", *CONNECTION]
+EXEC = [*PLAN, "src/kernels", "src/exec"]
+BOARD = ["src/base", *CONNECTION, "src/control", "src/board"]
+COMM = [PUBLIC, *EXEC, "src/device", *BOARD, "transports", "src/comm"]
 LAYERS = {
     "include": [],
     "src/base": [],
     "src/schedule": ["src/base"],
     "algorithms": ["src/schedule", "src/base"],
     "src/topology": ["src/base"],
-    "src/model": BELOW_MODEL,
-    "transports": ["src/base"],
     "src/kernels": ["src/base"],
-    "src/runtime": [PUBLIC, *BELOW_MODEL, "src/model", "transports", "src/kernels"],
-    "src/compat": [PUBLIC],
-    "src/zero": [PUBLIC],
-    "perf": [PUBLIC, *BELOW_MODEL, "src/model"],
-    "tools": [PUBLIC, *BELOW_MODEL, "src/model"],
+    "transports": ["src/base"],
+    "src/model": BELOW_MODEL,
+    "src/lab": [*BELOW_MODEL, "src/model"],
+    "src/plan": PLAN,
+    "src/exec": EXEC,
+    "src/device": EXEC,
+    "src/control": ["src/base", *CONNECTION],
+    "src/board": BOARD,
+    "src/launch": ["src/base", *CONNECTION, "src/control"],
+    "src/comm": COMM,
+    "src/api": [*COMM, "src/launch"],
+    "perf": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab"],
+    # All programs read their flags alike: perf/common/flags.hpp.
+    "tools": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab", "perf/common/flags.hpp"],
     # It reports which vector instructions the kernels chose, and reads the boards of running ranks.
-    "tools/tutti-info": [PUBLIC, *BELOW_MODEL, "src/model", "src/kernels", "src/runtime",
-                         "transports", "tools"],
-    "tools/tutti-validate": [PUBLIC, *BELOW_MODEL, "src/model", "perf", "tools"],
+    "tools/tutti-info": [*COMM, "perf/common/flags.hpp", "tools"],
+    "tools/tutti-validate": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab", "perf", "tools"],
     # It prices plans as the library does when it chooses.
-    "tools/tutti-tune": [PUBLIC, *BELOW_MODEL, "src/model", "src/runtime", "perf", "tools"],
+    "tools/tutti-tune": [PUBLIC, *PLAN, "src/lab", "perf", "tools"],
     # Microbenchmarks may also include the part that they measure.
-    "perf/bench_": [PUBLIC, *BELOW_MODEL, "src/model", "transports", "src/kernels", "src/runtime",
-                    "perf"],
+    "perf/bench_": [*COMM, "src/lab", "perf"],
 }
 INCLUDE_ROOTS = ["src", "", "include"]  # as the compiler's -I, in order
 README_ROOTS = ["src", "transports", "algorithms", "perf", "tools", "tests", "docs", "examples",
@@ -111,7 +126,8 @@ def check_includes(root):
             if target is None:
                 continue
             allowed = [layer, *LAYERS[layer]]
-            if not any(target.as_posix().startswith(prefix + "/") for prefix in allowed):
+            if not any(target.as_posix() == prefix or target.as_posix().startswith(prefix + "/")
+                       for prefix in allowed):
                 findings.append(f"{path}:{number}: {layer} may not include {target}; "
                                 f"it may include {', '.join(LAYERS[layer]) or 'nothing of ours'}")
     return findings
@@ -150,6 +166,17 @@ def check_columns(root):
                 findings.append(f"{path}:{number}: tab")
             if line != line.rstrip():
                 findings.append(f"{path}:{number}: blank at the end of the line")
+    return findings
+
+
+def check_licence(root):
+    """The licence stands at the top of each code file, as SPDX writes it."""
+    tag = "SPDX-License-Identifier: Apache-2.0"
+    findings = []
+    for path in code_files(root):
+        top = [line for number, line in numbered_lines(root, path) if number <= 2]
+        if not any(line.lstrip("/#* ").startswith(tag) for line in top):
+            findings.append(f"{path}:1: {tag} is missing")
     return findings
 
 
@@ -194,14 +221,19 @@ def check_format(root):
     if program is None:
         print(f"skipped: {reason}")
         sys.exit(SKIP)
-    files = [path for path in project_files(root) if path.suffix in CPP_SUFFIXES]
-    findings = []
-    for path in files:
-        done = subprocess.run([program, "--style=file", "--dry-run", "--Werror", str(path)],
+    files = [str(path) for path in project_files(root) if path.suffix in CPP_SUFFIXES]
+    findings = {}  # of a file the first
+    for start in range(0, len(files), FORMAT_BATCH):
+        done = subprocess.run([program, "--style=file", "--dry-run", "--Werror",
+                               *files[start:start + FORMAT_BATCH]],
                               cwd=root, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            first = done.stderr.splitlines()[0] if done.stderr else "clang-format failed"
-            findings.append(f"{first}   (mend: clang-format -i {path})")
+        for line in done.stderr.splitlines():
+            path, error, _ = line.partition(":")
+            if error and path in files:
+                findings.setdefault(path, f"{line}   (mend: clang-format -i {path})")
+        if done.returncode != 0 and not findings:
+            findings["clang-format"] = f"clang-format failed: {done.stderr.strip()}"
+    findings = list(findings.values())
     return findings
 
 
@@ -210,6 +242,7 @@ CHECKS = {
     "readmes": check_readmes,
     "lines": check_lines,
     "columns": check_columns,
+    "licence": check_licence,
     "unfinished": check_unfinished,
     "cmake": check_cmake,
     "format": check_format,

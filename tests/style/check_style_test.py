@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Each check of check_style.py finds the violation it is for, and passes a tree without it."""
 import contextlib
 import io
@@ -9,17 +10,21 @@ from pathlib import Path
 import check_style
 
 
+TAG = "SPDX-License-Identifier: " + "Apache-2.0"
+
+
 class TreeTest(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.root = Path(holder.name)
-        self.write("src/base/types.hpp", "#pragma once\n")
-        self.write("src/schedule/schedule.hpp", '#pragma once\n#include "base/types.hpp"\n')
+        self.write("src/base/types.hpp", f"// {TAG}\n#pragma once\n")
+        self.write("src/schedule/schedule.hpp",
+                   f'// {TAG}\n#pragma once\n#include "base/types.hpp"\n')
         self.write("src/README.md", "the sources\n")
         self.write("src/base/README.md", "base\n")
         self.write("src/schedule/README.md", "schedule\n")
-        self.write("CMakeLists.txt", "add_library(x x.cpp)\n")
+        self.write("CMakeLists.txt", f"# {TAG}\nadd_library(x x.cpp)\n")
 
     def write(self, path, text):
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +79,12 @@ class TreeTest(unittest.TestCase):
         self.write("build-asan/x.cpp", "x" * 200 + "\n")
         self.write(".cache/x.cpp", "x" * 200 + "\n")
         self.assertEqual(self.findings("columns"), [])
+
+    def test_file_without_a_licence(self):
+        self.write("src/base/mine.cpp", "\n\n// " + TAG + "\n")
+        self.assert_found("licence", "src/base/mine.cpp:1: SPDX-License-Identifier")
+        self.write("src/base/mine.cpp", "#!/bin/sh\n# " + TAG + "\n")
+        self.assertEqual(self.findings("licence"), [])
 
     def test_too_many_lines(self):
         self.write("src/base/long.cpp", "\n" * (check_style.MAX_LINES + 1))

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """docs/troubleshooting.md follows the sources: the text of every heading is still one that the
 library can say, every source file that makes errors has a heading of its own, unless its texts are
 about arguments or bugs, and whatever ends the calls of every rank has one.
@@ -11,16 +12,19 @@ from pathlib import Path
 
 PAGE = "docs/troubleshooting.md"
 SOURCES = ["src", "transports", "algorithms"]
-MAKES_ERRORS = ["src/runtime", "transports", "src/base", "src/topology"]
+PROGRAMS = ["tools", "perf"]  # the text of an entry may quote their output too
+MAKES_ERRORS = ["src/api", "src/base", "src/board", "src/comm", "src/control", "src/device",
+                "src/exec", "src/launch", "src/plan", "src/topology", "transports"]
 # What an entry would only repeat: arguments of the call, packets that no peer sends, bugs.
 EXPLAINED_BY_TEXT = {
-    "src/base/result.cpp", "src/runtime/api.cpp", "src/runtime/api_config.cpp",
-    "src/runtime/api_explain.cpp", "src/runtime/api_launch.cpp",
-    "src/runtime/api_memory.cpp", "src/runtime/control/board.cpp",
-    "src/runtime/control/join.cpp",
+    "src/base/result.cpp", "src/api/api.cpp", "src/api/config.cpp",
+    "src/api/explain.cpp", "src/api/launch.cpp",
+    "src/api/memory.cpp", "src/board/board.cpp",
+    "src/board/board_open.cpp", "src/comm/run_operations.cpp",
+    "src/control/join.cpp",
 }
 # What ends every rank's calls: each of its texts has an entry, not just one.
-EVERY_TEXT = "src/runtime/faults.cpp"
+EVERY_TEXT = "src/board/faults.cpp"
 STRING = r'"((?:[^"\\]|\\.)*)"'
 
 
@@ -54,6 +58,14 @@ def headings(page):
     return texts, findings
 
 
+def quotations(page):
+    """The texts that entries quote: code spans below the headings with a ... in them."""
+    body = "\n".join(line for line in page.splitlines()
+                     if not line.startswith(("### ", "    ")))
+    spans = (re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", body))
+    return [span for span in spans if "..." in span and re.search(r"[a-z]", span)]
+
+
 def fits(heading, literal):
     """Is the heading a part of the literal? Its ... may be more of it than the literal's."""
     # What a ... of the literal fills in may bring words of its own ("during ...; seen by ...").
@@ -69,11 +81,18 @@ def check(root):
         for path in sorted((root / folder).rglob("*.?pp")):
             relative = path.relative_to(root).as_posix()
             strings[relative] = literals(path.read_text(encoding="utf-8"))
+    said = [literal for found in strings.values() for literal in found]
     for text in texts:
-        if not any(fits(text, literal) for found in strings.values() for literal in found):
+        if not any(fits(text, literal) for literal in said):
             findings.append(f"{PAGE}: no source says '{text}' any more")
+    for folder in PROGRAMS:
+        for path in sorted((root / folder).rglob("*.?pp")):
+            said += literals(path.read_text(encoding="utf-8"))
+    for text in quotations(page):
+        if not any(fits(text, literal) for literal in said):
+            findings.append(f"{PAGE}: no source says '{text}', which an entry quotes")
     for name in sorted({text for text in texts if texts.count(text) > 1}):
-        findings.append(f"{PAGE}: '{name}' stands twice")
+        findings.append(f"{PAGE}: '{name}' appears twice")
     for relative, found in strings.items():
         if relative in EXPLAINED_BY_TEXT or not relative.endswith(".cpp"):
             continue

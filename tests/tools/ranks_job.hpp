@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job of forked ranks with an observer beside them, who asks tutti-info what they do.
 //
 // The observer is the last of the forked processes. It finds the job by their common parent, and
@@ -15,7 +16,7 @@
 #include <string>
 
 #include "base/clock.hpp"
-#include "tests/runtime/forked_job.hpp"
+#include "tests/comm/forked_job.hpp"
 
 namespace tutti::test {
 

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who holds a job up: every kind of end that a chain of waits can have, from jobs written by hand.
 #include "tools/tutti-info/stall.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,9 @@ using ::testing::IsEmpty;
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr Moment kNow{.monotonic_ns = 100 * kSecond, .realtime_ns = 5000 * kSecond, .boot = 7};
 
-OperationSignature signature_of(std::uint64_t number) { return {.operation = number, .count = 8}; }
+OperationSignature signature_of(std::uint64_t number) {
+  return {.operation = number, .collective = Collective::kAllReduce, .count = 8};
+}
 
 // Between operations, after `operation`, which it entered at 80 s.
 void leave(control::RankView& rank, std::uint64_t operation) {
@@ -102,7 +105,7 @@ TEST(Stall, TheDeadAndTheStopped) {
 TEST(Stall, ACircleIsABug) {
   const Culprit culprit = only(job_of({1, 2, 3, 1}));
   EXPECT_EQ(culprit.kind, "cycle");
-  EXPECT_THAT(culprit.line, HasSubstr("waits in a circle (ranks 1, 2, 3): a bug of Tutti"));
+  EXPECT_THAT(culprit.line, HasSubstr("waits in a circle (ranks 1, 2, 3): this is a bug in Tutti"));
   EXPECT_EQ(only(job_of({0})).kind, "cycle");
 }
 
@@ -110,7 +113,7 @@ TEST(Stall, AnotherHostAnotherCallAndNoWait) {
   EXPECT_EQ(only(job_of({6, 0})).kind, "elsewhere");
   EXPECT_THAT(
       only(job_of({6, 0})).line,
-      HasSubstr("rank 6 is not on this host; run 'tutti-info ranks' where it is; ranks 0, 1"));
+      HasSubstr("rank 6 is not on this host; run 'tutti-info ranks' on its host; ranks 0, 1"));
   Job job = job_of({1, kNoRank});
   EXPECT_EQ(only(job).kind, "busy");
   job.board.here[1].history[0].signature.count = 9;
@@ -257,10 +260,10 @@ TEST(Stall, TheErrorOfAFarRankNamesNoOther) {
 }
 
 TEST(Ranks, NoJobIsOneLine) {
-  EXPECT_EQ(ranks_text({}, kNow, {}), "no rank of Tutti runs here\n");
+  EXPECT_EQ(ranks_text({}, kNow, {}), "no process of this host has a Tutti communicator\n");
   EXPECT_EQ(ranks_text({.hidden = 3}, kNow, {}),
-            "no rank of Tutti runs here; 3 processes of other users could not be looked at, root "
-            "can\n");
+            "no process of this host has a Tutti communicator; 3 processes of other users could "
+            "not be examined; run it as root to include them\n");
 }
 
 TEST(Ranks, DurationsAreReadable) {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 if(TARGET tutti-info)
   find_package(nlohmann_json REQUIRED)
   tutti_test(tutti_info_test SOURCES tutti_info_test.cpp
@@ -17,10 +18,10 @@ if(TARGET tutti-info)
   endforeach()
   tutti_test(tutti_info_ways_test
     SOURCES tutti_info_ways_test.cpp ${PROJECT_SOURCE_DIR}/tools/tutti-info/ways.cpp
-    LINK tutti_runtime tutti_control tutti_transports)
+    LINK tutti_comm tutti_control tutti_transports)
   tutti_test(stall_test
     SOURCES stall_test.cpp ${PROJECT_SOURCE_DIR}/tools/tutti-info/stall.cpp
             ${PROJECT_SOURCE_DIR}/tools/tutti-info/jobs.cpp
             ${PROJECT_SOURCE_DIR}/tools/tutti-info/ranks.cpp
-    LINK tutti_runtime nlohmann_json::nlohmann_json)
+    LINK tutti_comm nlohmann_json::nlohmann_json)
 endif()

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flight recorder's file through the whole library: left behind by ranks that were all killed
 // or met an error, gone after an end in order. A program of its own, for its environment.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-info ranks` beside real jobs of forked ranks: one that never calls, one that is stopped,
 // one that is killed; several communicators; what it prints, parsed.
 #include <signal.h>
@@ -225,7 +226,7 @@ TEST(TuttiInfoRanks, WrongUsageAndFilesThatAreNone) {
   };
   EXPECT_THAT(refused("/nonexistent.board"), HasSubstr("cannot open /nonexistent.board"));
   for (const char* file : {"/dev/null", "/etc/passwd", "/", TUTTI_INFO})
-    EXPECT_THAT(refused(file), HasSubstr("no board of Tutti")) << file;
+    EXPECT_THAT(refused(file), HasSubstr("not a status page of Tutti")) << file;
   EXPECT_EQ(run_info("ranks >/dev/full").status, 1);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-info topo` as a user runs it: matrix, JSON, picture, and files that are wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -110,10 +111,12 @@ TEST(TuttiInfoTopo, HostsJoinByAClusterFile) {
   EXPECT_THAT(outcome.output, HasSubstr("1:GPU7"));
   const Outcome wrong = topo(host + host + host + " --cluster " + file);
   EXPECT_EQ(wrong.status, 1);
-  EXPECT_THAT(wrong.output, HasSubstr("described with 2 nodes and 3 hosts"));
+  EXPECT_THAT(wrong.output, HasSubstr("described with 2 nodes, but the job has 3 hosts"));
   const Outcome alone = topo(host + " --cluster " + file);
   EXPECT_EQ(alone.status, 1);
-  EXPECT_THAT(alone.output, HasSubstr("--cluster says what joins hosts, and there is one"));
+  EXPECT_THAT(
+      alone.output,
+      HasSubstr("--cluster describes the network between hosts, but only one host is given"));
 }
 
 TEST(TuttiInfoTopo, SaysSomethingOnAnyMachine) {
@@ -146,7 +149,7 @@ TEST(TuttiInfoTopo, WrongFilesAreOneLineWithTheirPlace) {
   EXPECT_EQ(usage.status, 2);
   EXPECT_THAT(usage.output, MatchesRegex("tutti-info: [^\n]*see tutti-info --help.\n"));
   if (!topology::has_hwloc()) return;
-  EXPECT_THAT(topo("--synthetic nonsense").output, HasSubstr("is no description of a machine"));
+  EXPECT_THAT(topo("--synthetic nonsense").output, HasSubstr("is not a machine description"));
   EXPECT_THAT(topo("--hwloc /nonexistent").output, HasSubstr("/nonexistent: cannot be opened"));
   EXPECT_THAT(topo("", "HWLOC_XMLFILE=/nonexistent").output,
               HasSubstr("HWLOC_XMLFILE: /nonexistent: cannot be opened"));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tutti-info says of RDMA ports, where there may be none.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tool as its users see it, and the parts that read and score measured tables. Prices, fits and
-// cluster files have tests of their own (tests/model, tests/topology).
-#include <fmt/format.h>
+// cluster files have tests of their own (tests/lab, tests/topology).
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,11 +109,12 @@ TEST(TuttiSim, OneLineForWhatIsWrong) {
   const std::string bad = file_with("bad.json", "{\"name\": \"x\",\n \"nodes\": 0}");
   const std::array<std::array<std::string, 2>, 10> cases{{
       {"predict --cluster /nowhere.json", "/nowhere.json cannot be read: No such file"},
-      {"predict --cluster " + bad, "/nodes: 0 is no whole number"},
-      {"predict --cluster " + mn5(2) + " --sizes 8,x", "'x' is no size"},
+      {"predict --cluster " + bad, "/nodes: 0 is not a whole number"},
+      {"predict --cluster " + mn5(2) + " --sizes 8,x", "'x' is neither a size"},
       {"predict --cluster " + mn5(2) + " --algos rng", "unknown algorithm 'rng'"},
-      {"predict --cluster " + mn5(2) + " --profile ncl", "unknown profile 'ncl'; there are nccl"},
-      {"predict --cluster " + mn5(2) + " --collective reduce_all", "'reduce_all' is none of"},
+      {"predict --cluster " + mn5(2) + " --profile ncl",
+       "unknown profile 'ncl'; choose one of nccl"},
+      {"predict --cluster " + mn5(2) + " --collective reduce_all", "'reduce_all' is not one of"},
       {"predict --cluster " + mn5(2) + " --nodes 9999999", "9999999 not in range 1 to 1048576"},
       {"map --cluster " + mn5(2) + " --nodes 2,0", "Value 0 not in range 1 to 1048576"},
       {"validate /nowhere", "/nowhere cannot be read"},
@@ -246,7 +248,7 @@ TEST(Manifest, NamesClusterAndAlgorithmOfEachTable) {
   EXPECT_EQ(nccl.groups[1].cluster.ranks(), 64);
   ASSERT_EQ(nccl.groups[1].series.size(), 2U);
   EXPECT_EQ(nccl.groups[1].series[0].points.size(), 9U);
-  EXPECT_THAT(measurements.skipped, ::testing::Contains(HasSubstr("not there")));
+  EXPECT_THAT(measurements.skipped, ::testing::Contains(HasSubstr("does not exist")));
 }
 
 TEST(Manifest, SaysWhereItIsWrong) {
@@ -257,9 +259,9 @@ TEST(Manifest, SaysWhereItIsWrong) {
   const std::string file = R"("file":"mn5_h100x16_nccl_ring.csv")";
   const std::array<std::array<std::string, 2>, 6> cases{{
       {"{}", "has no list \"studies\""},
-      {"[", "no JSON"},
-      {with("{" + file + R"(,"cluster":"d"})"), "/studies/0/tables/0/cluster: 'd' is none"},
-      {with("{" + file + R"(,"cluster":"c"})"), "needs one of \"algorithm\" and \"algorithms\""},
+      {"[", "invalid JSON"},
+      {with("{" + file + R"(,"cluster":"d"})"), "/studies/0/tables/0/cluster: 'd' is not one"},
+      {with("{" + file + R"(,"cluster":"c"})"), "needs either \"algorithm\" or \"algorithms\""},
       {with("{" + file + R"(,"cluster":"c","algorithms":{"x":"ring"}})"), "/algorithms/x: no row"},
       {with("{" + file + R"(,"clutser":"c"})"), "unknown key"},
   }};
@@ -304,6 +306,26 @@ TEST(Validate, RingOnOtherNumbersOfNodes) {
   }
 }
 
+// Times a hundred thousand times as long ask for constants that no fit may take.
+TEST(Validate, SaysWhichConstantsStandAtTheirBounds) {
+  Study study = fixtures().studies[0];
+  for (Group& group : study.groups) {
+    group.series.resize(1);
+    for (Point& point : group.series[0].points) point.time_us *= 1e5;
+  }
+  Profile profile = load_profile("nccl-prior").value();
+  std::erase_if(profile.fit, [](const FitGroup& group) {
+    return group.name.starts_with("tree") || group.name == "Simple latency";
+  });
+  const StudyResult result = validate(study, profile).value();
+  ASSERT_EQ(result.folds.size(), 2U);
+  for (const Fold& fold : result.folds) {
+    EXPECT_FALSE(fold.at_bound.empty());
+    for (const std::string& name : fold.at_bound)
+      EXPECT_NE(std::ranges::find(profile.fit, name, &FitGroup::name), profile.fit.end()) << name;
+  }
+}
+
 // A whole machine left out: which algorithm wins carries over, times do not.
 TEST(Validate, MpiOnAnotherMachine) {
   Study study = fixtures().studies[1];
@@ -327,6 +349,7 @@ TEST(Map, LettersRowsAndPictures) {
                     "test")
           .value();
   options.predict.profile = load_profile("nccl").value();
+  options.predict.collective = Collective::kAllReduce;
   options.predict.algorithms = {"ring", "tree"};
   options.predict.sizes_bytes = {1024, 1 << 28};
   options.nodes = {2, 4};
@@ -349,14 +372,14 @@ TEST(Map, FromTheCommandLine) {
   EXPECT_THAT(text.text, HasSubstr("nodes     1K     1M"));
   const Output wrong = run("map --cluster " + mn5(4) + " --format png");
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_THAT(wrong.text, HasSubstr("'png' is none of text, csv, svg"));
+  EXPECT_THAT(wrong.text, HasSubstr("'png' is not one of text, csv, svg"));
 }
 
 TEST(Validate, NeedsSomethingElseToFitOn) {
   Study study = fixtures().studies[0];
   study.groups.resize(1);
   EXPECT_THAT(validate(study, load_profile("nccl-prior").value()).error().message,
-              HasSubstr("nothing else to fit on"));
+              HasSubstr("nothing else to fit to"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tutti-tune: the fit finds costs that explain times; the program writes what the library reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <string>
 
 #include "base/host.hpp"
-#include "runtime/choice.hpp"
+#include "plan/choice.hpp"
 #include "tests/tools/command.hpp"
 #include "tutti-tune/fit_costs.hpp"
 
@@ -22,7 +23,9 @@ std::vector<Sample> samples_of(const CostSet& costs, int cores) {
   for (const Session& session : sessions(cores))
     for (const std::string& plan : session.plans)
       for (const std::uint64_t bytes : session.bytes) {
-        const auto all = *contenders(settings, *parse_forced(plan), session.ranks);
+        const auto all =
+            *contenders(settings, *parse_forced(plan),
+                        {.collective = Collective::kAllReduce, .ranks = session.ranks});
         const auto priced = *price_candidates(
             settings, all, bytes, session.windows ? PeerAccess::kMapped : PeerAccess::kAttach);
         samples.push_back(
@@ -105,8 +108,8 @@ TEST(TuttiTune, WritesAProfileThatTheLibraryPricesWith) {
                                " " ALL_REDUCE_PERF " --procs 2 -b 1K -e 1K -n 1 --explain",
                            status);
   EXPECT_EQ(status, 0) << damaged;
-  EXPECT_THAT(damaged, ::testing::HasSubstr(path + ": /tutti_profile: layout 7"));
-  EXPECT_THAT(damaged, ::testing::HasSubstr("prices by the library's own costs"));
+  EXPECT_THAT(damaged, ::testing::HasSubstr(path + ": /tutti_profile: the profile has layout 7"));
+  EXPECT_THAT(damaged, ::testing::HasSubstr("prices by the built-in costs"));
   std::filesystem::remove_all(folder);
 }
 

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topology/cluster.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -88,25 +89,26 @@ struct Refusal {
 
 TEST(Cluster, SaysWhereAndWhat) {
   const auto kRefusals = std::to_array<Refusal>({
-      {"\"nodes\": 8", "\"nodes\": 0", "c.json: /nodes: 0 is no whole number from 1 to"},
-      {"\"nodes\": 8", "\"nodes\": 2.5", "/nodes: 2.5 is no whole number"},
-      {"\"nodes\": 8", "\"nodes\": \"8\"", "/nodes: \"8\" is no whole number"},
-      {"\"nodes\": 8", "\"nodes\": 18446744073709551615", "/nodes: 18446744073709551615 is no"},
+      {"\"nodes\": 8", "\"nodes\": 0", "c.json: /nodes: 0 is not a whole number from 1 to"},
+      {"\"nodes\": 8", "\"nodes\": 2.5", "/nodes: 2.5 is not a whole number"},
+      {"\"nodes\": 8", "\"nodes\": \"8\"", "/nodes: \"8\" is not a whole number"},
+      {"\"nodes\": 8", "\"nodes\": 18446744073709551615", "/nodes: 18446744073709551615 is not a"},
       {"\"nodes\": 8", "\"nodes\": 1e999", "number overflow"},
-      {"\"nodes\": 8", "\"nodes\": 1000000", "/: 1000000 nodes of 8 are 8000000 ranks or ports"},
+      {"\"nodes\": 8", "\"nodes\": 1000000", "/: 1000000 nodes of 8 have 8000000 ranks or ports"},
       {"\"nodes\": 8,", "", "has no \"nodes\""},
       {"\"name\": \"all\",", "", "has no \"name\""},
-      {"\"nodes\": 8,", "\"nodes\": 8, \"nodes\": 9,", "key \"nodes\" stands twice"},
-      {"\"gpus_per_node\": 8,", "", "/: needs one of \"gpus_per_node\""},
-      {"\"A100\"", "\"a1000\"", "/gpu: unknown GPU 'a1000'; nearest are a100"},
+      {"\"nodes\": 8,", "\"nodes\": 8, \"nodes\": 9,", "key \"nodes\" appears twice"},
+      {"\"gpus_per_node\": 8,", "", "/: needs either \"gpus_per_node\""},
+      {"\"A100\"", "\"a1000\"", "/gpu: unknown GPU 'a1000'; the nearest are a100"},
       {"\"nvlink3\"", "\"hdr200\"", "/intra/kind: 'hdr200' is a network port, not a device link"},
-      {"\"hdr200\"", "\"hdr2000\"", "/nic/kind: unknown technology 'hdr2000'; nearest are hdr200"},
-      {"\"GBps\": 250", "\"GBps\": -1", "/intra/GBps: -1 is no number from"},
+      {"\"hdr200\"", "\"hdr2000\"",
+       "/nic/kind: unknown technology 'hdr2000'; the nearest are hdr200"},
+      {"\"GBps\": 250", "\"GBps\": -1", "/intra/GBps: -1 is not a number from"},
       {"\"GBps\": 250", "\"GBps\": 1, \"GBps_per_gpu\": 1", "give one of them"},
       {"\"switch\"", "\"ring\"", "/intra/form: 'ring' is neither"},
       {"\"rails\": true", "\"rails\": 1", "/rails: 1 is neither true nor false"},
-      {"\"rails\": true", "\"rail\": true", "/rail: unknown key; there are name, nodes"},
-      {"2.5", "0.5", "/switches/1/oversubscription: 0.5 is no number from 1 to"},
+      {"\"rails\": true", "\"rail\": true", "/rail: unknown key; allowed: name, nodes"},
+      {"2.5", "0.5", "/switches/1/oversubscription: 0.5 is not a number from 1 to"},
       {"\"nodes_per_group\": 8", "\"nodes_per_group\": 2", "is less than the 4 of the level below"},
       {"\"pcie4x16\"", "\"pcie4x3\"", "/nic/pcie: unknown technology"},
       {"\"latency_ns\": 900", "\"latency_ns\": [", "c.json:4:"},

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machines that tests read; where the files come from stands in tests/fixtures/topology/README.md.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphs as bytes: what goes out comes back, and nothing that a peer sends is trusted.
 #include "topology/graph.hpp"
 
@@ -7,6 +8,7 @@
 #include <random>
 
 #include "fixtures.hpp"
+#include "tests/seed.hpp"
 
 namespace tutti::topology {
 namespace {
@@ -38,7 +40,7 @@ TEST(GraphWire, EveryTruncationIsRefused) {
 }
 
 TEST(GraphWire, ChangedBytesAreAGraphOrOneLine) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = draw_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   const std::vector<std::byte> whole = encode(nccl("rccl_topo_8p_90a_1.xml"));

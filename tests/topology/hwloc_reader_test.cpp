@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machines through hwloc: what the exports say, compared with what stands in them.
 #include "topology/hwloc_reader.hpp"
 
@@ -113,12 +114,17 @@ TEST_F(Hwloc, SyntheticNonsenseIsOneLine) {
 
 // hwloc would take hours for the first.
 TEST_F(Hwloc, SyntheticGiantsAreRefused) {
-  for (const char* text : {"pu:100000", "package:100 core:41 pu:1", "core:1e9", "pu:99999999999"}) {
+  for (const char* text :
+       {"pu:100000", "package:100 core:41 pu:1", "core:1e9", "pu:99999999999", "99999", "99999999",
+        "package:2 4099", "100 100", "l3:2 4099(size=1)", "pu:0x100000", "4()4 4096",
+        "pu:-18446744073709451617", "package:2048 [numa][numa][numa] core:1"}) {
     const auto graph = read_synthetic(text);
     ASSERT_FALSE(graph) << text;
     EXPECT_EQ(graph.error().code, Code::kInvalidArgument);
     EXPECT_THAT(graph.error().message, HasSubstr("more than 4096 processors"));
   }
+  EXPECT_TRUE(read_synthetic("2 4 2"));
+  EXPECT_TRUE(read_synthetic("package:2 l3:2 l2:2 group0:1 16"));
   EXPECT_TRUE(read_synthetic("package:2 [numa(memory=1GB)] core:4(indexes=0:1) pu:2"));
 }
 
@@ -152,12 +158,13 @@ TEST_F(Hwloc, BrokenFilesAreNamedWithTheirPlace) {
     return graph ? std::string("taken") : graph.error().message;
   };
   EXPECT_THAT(refusal("<topology version=\"2.0\">\n  <object"),
-              MatchesRegex("m.xml:2:[0-9]+: not well-formed XML.*"));
+              MatchesRegex("m.xml:2:[0-9]+: is not well-formed XML.*"));
   EXPECT_THAT(refusal("<system version=\"1\"/>"),
               MatchesRegex("m.xml:1:2: the first element is <system>.*"));
-  EXPECT_THAT(refusal("<topology version=\"3.0\"/>"), HasSubstr("m.xml:1:2: version \"3.0\""));
-  EXPECT_THAT(refusal("<topology version=\"2.0\"/>"), HasSubstr("holds no <object>"));
-  EXPECT_THAT(refusal(""), HasSubstr("m.xml:1:1: not well-formed"));
+  EXPECT_THAT(refusal("<topology version=\"3.0\"/>"),
+              HasSubstr("m.xml:1:2: the file has version \"3.0\""));
+  EXPECT_THAT(refusal("<topology version=\"2.0\"/>"), HasSubstr("contains no <object>"));
+  EXPECT_THAT(refusal(""), HasSubstr("m.xml:1:1: is not well-formed"));
 }
 
 }  // namespace

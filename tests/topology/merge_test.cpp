@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hosts' graphs as one: the network without and with a description.
 #include "topology/merge.hpp"
 
@@ -119,7 +120,7 @@ TEST(Merge, WrongSizesAreSaid) {
       described(R"({"name": "small", "nodes": 2, "ranks_per_node": 4, "nic": {"kind": "ndr200"}})");
   const auto graph = merge(copies(nccl("ndv2-topo.xml"), 3), &cluster);
   ASSERT_FALSE(graph);
-  EXPECT_THAT(graph.error().message, HasSubstr("described with 2 nodes and 3 hosts"));
+  EXPECT_THAT(graph.error().message, HasSubstr("described with 2 nodes, but the job has 3 hosts"));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Topology files in NCCL's form: real machines, and files that are wrong.
 #include "topology/nccl_reader.hpp"
 
@@ -98,12 +99,12 @@ TEST(NcclReader, WhatContradictsItselfIsNoted) {
 
 TEST(NcclReader, WrongFilesAreRefusedWithPlaceAndReason) {
   EXPECT_THAT(refusal("<system version=\"1\">\n<cpu>"),
-              MatchesRegex("t.xml:2:[0-9]+: not well-formed.*"));
+              MatchesRegex("t.xml:2:[0-9]+: is not well-formed.*"));
   EXPECT_THAT(refusal("<graphs version=\"1\"/>"),
               HasSubstr("t.xml:1:2: the first element is <graphs>"));
   EXPECT_THAT(refusal("<system version=\"9\"><cpu/></system>"), HasSubstr("version 9"));
   EXPECT_THAT(refusal("<system version=\"x\"/>"), HasSubstr("must be a whole number"));
-  EXPECT_THAT(refusal("<system version=\"1\"/>"), HasSubstr("holds no <cpu>"));
+  EXPECT_THAT(refusal("<system version=\"1\"/>"), HasSubstr("contains no <cpu>"));
   const std::map<std::string, std::string> wrong{
       {"<pci class=\"0x030200\"/>", "<pci> needs a busid"},
       {"<pci busid=\"1\" class=\"gpu\"/>", "class=\"gpu\""},
@@ -113,7 +114,7 @@ TEST(NcclReader, WrongFilesAreRefusedWithPlaceAndReason) {
        "link_width=\"-4\""},
       {"<pci busid=\"1\" class=\"0x060400\"/>\n<pci busid=\"1\" class=\"0x030200\"/><pci "
        "busid=\"1\" class=\"0x030200\"/>",
-       "stands at two GPUs"},
+       "belongs to two GPUs"},
       {"<nic><net name=\"a\" speed=\"ten\"/></nic>", "speed=\"ten\""},
       {"<nic><net name=\"a\" speed=\"-10\"/></nic>", "from 0 to"},
       {"<pci busid=\"1\"><gpu dev=\"0\"><nvlink count=\"2\"/></gpu></pci>", "needs a target"},
@@ -135,7 +136,7 @@ TEST(NcclReader, DepthHasABound) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "<pci busid=\"" + std::to_string(i) + "\">";
   for (int i = 0; i < 5000; ++i) text += "</pci>";
-  EXPECT_THAT(refusal(in_cpu(text)), HasSubstr("inside one another"));
+  EXPECT_THAT(refusal(in_cpu(text)), HasSubstr("nested deeper"));
 }
 
 }  // namespace

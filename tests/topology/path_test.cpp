@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ways through graphs made by hand.
 #include "topology/path.hpp"
 
@@ -6,6 +7,7 @@
 #include <random>
 
 #include "fixtures.hpp"
+#include "tests/seed.hpp"
 
 namespace tutti::topology {
 namespace {
@@ -109,7 +111,7 @@ void walk(const Graph& graph, DeviceId at, DeviceId to, Best so_far, std::vector
 }
 
 TEST(Path, AgreesWithExhaustionOnRandomGraphs) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = draw_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

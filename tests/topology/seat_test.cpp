@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seats: what users write, what the kernel says, and which device that is; sources of a host's
 // graph.
 #include "topology/seat.hpp"

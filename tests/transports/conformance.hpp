@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conformance suite: what every transport promises, over a real control plane, with ranks as
 // threads and as processes. A new transport's test includes this header once and says
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations on a connection, both ends in one thread over plain memory: layout, wrap-around,
 // credits, and what a lying peer can and cannot do. Concurrency: interleaving_test.cpp.
 #include "transports/connection.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The connection protocol under relacy: the code of connection_ops.hpp itself, instantiated with
 // instrumented words, run through many interleavings of sender and receiver under the C++ memory
 // model (stale reads included). Payload and slot headers are plain variables to relacy, so a

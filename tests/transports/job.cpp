@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/job.hpp"
 
 #include <gtest/gtest.h>
@@ -12,6 +13,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/leaks.hpp"
+#include "tests/seed.hpp"
 
 namespace tutti::test {
 namespace {
@@ -91,6 +95,7 @@ void run_processes(const JobOptions& options, const Factory& factory,
     ASSERT_GE(child, 0) << "fork failed";
     if (child == 0) {
       child_main(rank, pipes, options, factory, body);
+      EXPECT_FALSE(leaks_memory()) << "rank " << rank << " leaks memory: standard error says where";
       Member::leave_at_once();
     }
     children.push_back(child);
@@ -180,13 +185,7 @@ char process_state(pid_t pid) {
 }
 
 std::uint64_t test_seed() {
-  static const std::uint64_t seed = [] {
-    const char* given = std::getenv("TUTTI_TEST_SEED");
-    const std::uint64_t value =
-        given ? std::strtoull(given, nullptr, 0) : std::uint64_t{std::random_device{}()};
-    std::printf("TUTTI_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
-    return value;
-  }();
+  static const std::uint64_t seed = draw_seed();
   return seed;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small job for tests of transports: ranks on this host, as threads of this process or as forked
 // processes, each with a real control plane and a transport.
 //
@@ -16,7 +17,7 @@
 #include <random>
 #include <string>
 
-#include "runtime/control/control_plane.hpp"
+#include "control/control_plane.hpp"
 #include "transports/transport.hpp"
 
 namespace tutti::test {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packets under relacy: their own code, instantiated with instrumented words, sender and receiver
 // in many interleavings, lines used again under credits. Payload words are relaxed, so that a
 // missing order shows as a value that was not sent. Planted faults must be caught by the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // relacy, as the tests of this folder use it: many interleavings of two threads under the C++
 // memory model, stale reads included.
 #pragma once

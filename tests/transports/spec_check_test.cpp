@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a spec may not be beyond what the conformance suite tries: sizes that no test's arena has.
 #include "transports/spec_check.hpp"
 
@@ -20,7 +21,7 @@ TEST(SpecCheck, ASlotIsNoLargerThanAMessageCanBe) {
     const Status status = check_spec(spec, kLimits);
     ASSERT_FALSE(status) << bytes;
     EXPECT_EQ(status.error().code, Code::kInvalidArgument);
-    EXPECT_EQ(status.error().message, "connection 0 -> 1 #0: slots of more than 2 GiB");
+    EXPECT_EQ(status.error().message, "connection 0 -> 1 #0: slots may not be larger than 2 GiB");
   }
 }
 

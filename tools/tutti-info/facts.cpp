@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "facts.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -12,8 +14,9 @@
 #include "base/host.hpp"
 #include "kernels/device/reduce_copy_kernel.hpp"
 #include "kernels/reduce_copy.hpp"
+#include "plan/settings.hpp"
 #include "topology/hwloc_reader.hpp"
-#include "transports/verbs/verbs_transport.hpp"
+#include "transports/registry.hpp"
 #include "tutti/tutti.h"
 #include "ways.hpp"
 
@@ -66,14 +69,34 @@ std::string isa_text() {
 
 const char* yes_no(bool value) { return value ? "yes" : "no"; }
 
+std::string transports_text() {
+  std::string text;
+  for (const TransportInfo& info : all_transports())
+    if (info.built) text += fmt::format("{}{}", text.empty() ? "" : ", ", info.name);
+  return text;
+}
+
+// Those that some algorithm carries out.
+std::string collectives_text() {
+  std::string text;
+  for (std::size_t i = 1; i < kCollectiveCount; ++i) {
+    const Problem problem{.collective = static_cast<Collective>(i), .ranks = 2};
+    const bool runs = std::ranges::any_of(
+        all_algorithms(), [&](const Algorithm* algorithm) { return algorithm->supports(problem); });
+    if (runs)
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", info_of(problem.collective).name);
+  }
+  return text;
+}
+
 std::vector<Fact> build_facts() {
   std::vector<Fact> facts{
       {"version", version_text()},
       {"NCCL API", fmt::format("as of {}", TUTTI_NCCL_VERSION_CODE)},
       {"compiler", compiler_text()},
       {"sanitizer", sanitizer_text()},
-      {"transports", has_verbs_transport() ? "shm, tcp, verbs" : "shm, tcp"},
-      {"collectives", "all_reduce"},
+      {"transports", transports_text()},
+      {"collectives", collectives_text()},
       {"kernels", isa_text()},
       {"data types", reduced_types()},
       {"CUDA", *TUTTI_BUILT_CUDA != '\0' ? TUTTI_BUILT_CUDA : "no"},
@@ -139,7 +162,7 @@ std::vector<Fact> machine_facts(const Config& config) {
       {"L2 cache", cache_text(l2_cache_bytes())},
       {"L3 cache", cache_text(l3_cache_bytes())},
       {"memfd", yes_no(has_memfd())},
-      {"pidfd", has_pidfd() ? "yes" : "no: deaths of peers are found by reading /proc"},
+      {"pidfd", has_pidfd() ? "yes" : "no: the library detects dead peers by reading /proc"},
       {"cross-memory attach", yes_no(has_cross_memory_attach())},
       {"CUDA device", cuda_device_text()},
   };
@@ -161,22 +184,13 @@ std::vector<Fact> launcher_facts(std::vector<std::string>& warnings) {
   tuttiLauncher_t launcher = TUTTI_LAUNCHER_INITIALIZER;
   if (tuttiGetLauncher(&launcher) != tuttiSuccess) {
     warnings.emplace_back(tuttiGetLastError(nullptr));
-    return {{"found", "contradictions, see the warning"}, library};
+    return {{"found", "the variables contradict each other, see the warning"}, library};
   }
   return {{"found", launcher.name},
           {"rank", position_text(launcher.rank, launcher.nRanks)},
           {"rank on this host", position_text(launcher.localRank, launcher.localRanks)},
           {"unique id comes by", launcher.store},
           library};
-}
-
-// As the library does when a communicator is made.
-Status check_algorithm(const std::string& name) {
-  if (name == "auto") return {};
-  return find_algorithm(name).map([](const Algorithm*) {}).map_error([](Error error) {
-    error.message += "; or auto";
-    return error;
-  });
 }
 
 std::vector<VariableRow> variable_rows(const Config& config) {
@@ -200,14 +214,14 @@ Facts gather(const char* const* environment) {
   if (!config) {
     facts.warnings.push_back(config.error().message);
     facts.config_ok = false;
-  } else if (const Status known = check_algorithm(config->algo); !known) {
-    facts.warnings.push_back("TUTTI_ALGO: " + known.error().message);
+  } else if (const Result<ForcedSet> known = configured_plans(*config); !known) {
+    facts.warnings.push_back(known.error().message);
     facts.config_ok = false;
   }
   for (const UnknownVariable& unknown : unknown_variables(environment))
     facts.warnings.push_back(unknown.nearest.empty()
-                                 ? fmt::format("{} is set and means nothing", unknown.name)
-                                 : fmt::format("{} is set and means nothing; did you mean {}?",
+                                 ? fmt::format("{} is set but unknown", unknown.name)
+                                 : fmt::format("{} is set but unknown; did you mean {}?",
                                                unknown.name, unknown.nearest));
   facts.build = build_facts();
   facts.machine = machine_facts(config.value_or(Config{}));

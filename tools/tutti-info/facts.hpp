@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tutti-info knows, as data: this build, this machine, its launcher, the algorithms, the
 // configuration.
 // Gathering probes the machine and reads the environment; it changes nothing. One thread.

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "jobs.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -18,8 +19,8 @@
 
 #include "base/clock.hpp"
 #include "base/host.hpp"
-#include "runtime/control/flight_file.hpp"
-#include "runtime/control/process_stat.hpp"
+#include "board/flight_file.hpp"
+#include "control/process_stat.hpp"
 
 namespace tutti::info {
 namespace {
@@ -44,8 +45,8 @@ void add_job(Jobs& jobs, control::BoardView board, const std::string& source) {
   jobs.jobs.push_back(std::move(job));
 }
 
-// What the kernel shows for a board's descriptor: its memfd, its flight recorder's file, or one of
-// the nameless files that take the memfd's place (shared_file.cpp).
+// The names that the kernel shows for a status page's descriptor: its memfd, its flight recorder's
+// file, or one of the nameless files that take the memfd's place (shared_file.cpp).
 bool may_be_board(std::string_view target) {
   if (target.starts_with("/memfd:tutti-board")) return true;
   if (control::has_flight_name(std::string(target))) return true;
@@ -89,7 +90,7 @@ class Search {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!fd) return;
     Result<control::BoardView> board = control::read_board(fd.get(), path);
-    // What is no board may be one that its maker has not begun.
+    // A file that is not a status page may be one that its maker has not begun to write.
     if (board)
       add_job(jobs_, *std::move(board), path);
     else if (board.error().code != Code::kInvalidArgument)
@@ -106,7 +107,7 @@ Jobs find_jobs() {
   Jobs jobs;
   Search search(jobs);
   const Folder processes(::opendir("/proc"));
-  if (!processes) jobs.problems.emplace_back("/proc cannot be read, so no job can be found");
+  if (!processes) jobs.problems.emplace_back("cannot read /proc, so no job can be found");
   while (const dirent* entry = processes ? ::readdir(processes.get()) : nullptr)
     if (is_number(entry->d_name)) search.look_at_process(entry->d_name);
   // Oldest first, whatever process it was found in.
@@ -144,7 +145,7 @@ Moment moment_now() {
 }
 
 std::int64_t age_ns(const control::BoardView& board, const Moment& now, std::int64_t at_ns) {
-  // Of unsigned numbers, since any of them may be nonsense.
+  // Works with unsigned numbers, since any of them may be nonsense.
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::uint64_t age = board.boot == now.boot
                                 ? number(now.monotonic_ns) - number(at_ns)

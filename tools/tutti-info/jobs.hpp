@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The boards of this host's ranks, or of files that a flight recorder left, and whether the
 // processes in them live. Looks at /proc; changes nothing. One thread.
 #pragma once
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/control/board_view.hpp"
+#include "board/board_view.hpp"
 
 namespace tutti::info {
 

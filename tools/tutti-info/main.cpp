@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tutti-info: what was built in, what this machine offers, the algorithms, and the one table of
 // configuration variables; `tutti-info ranks`: what the ranks of this host do and whom they wait
 // for; `tutti-info topo`: the machine as a graph, with rings and trees on it. Exit status: 0, also
@@ -12,6 +13,7 @@
 
 #include "base/output.hpp"
 #include "facts.hpp"
+#include "perf/common/flags.hpp"
 #include "ranks.hpp"
 #include "topo.hpp"
 
@@ -36,12 +38,16 @@ struct RanksFlags {
 };
 
 void add_ranks(CLI::App& app, RanksFlags& flags) {
-  CLI::App* const ranks = app.add_subcommand(
-      "ranks", "what the ranks of this host do, whom they wait for, and who holds them up");
-  ranks->add_option("files", flags.files,
-                    "flight recorder's files (TUTTI_FLIGHT_DIR), instead of running processes");
-  ranks->add_option("--history", flags.history, "list so many of each rank's last operations");
-  ranks->add_option("--after", flags.after_s, "a wait is a stall after so many seconds (default 1)")
+  CLI::App* const ranks = app.add_subcommand("ranks",
+                                             "show what the ranks of this host do, which ranks "
+                                             "they wait for, and which rank holds them up");
+  ranks->add_option(
+      "files", flags.files,
+      "read these flight recorder files (TUTTI_FLIGHT_DIR) instead of running processes");
+  ranks->add_option("--history", flags.history, "list this many of each rank's last operations");
+  ranks
+      ->add_option("--after", flags.after_s,
+                   "call a wait a stall after this many seconds (default 1)")
       ->check(CLI::Range(0.0, 1e9));
   ranks->fallthrough();
 }
@@ -60,11 +66,15 @@ int show_ranks(const RanksFlags& flags, bool json) {
 
 void add_topo(CLI::App& app, tutti::info::TopoFlags& flags) {
   CLI::App* const topo = app.add_subcommand(
-      "topo", "how devices are joined: a matrix, and the rings and trees that ranks would form");
-  topo->add_option("--hwloc", flags.hwloc, "hwloc's XML of another machine; again for more hosts");
-  topo->add_option("--nccl", flags.nccl, "a topology file of NCCL or RCCL; again for more hosts");
-  topo->add_option("--synthetic", flags.synthetic, "as in \"package:2 numa:1 l3:2 core:4 pu:1\"");
-  topo->add_option("--cluster", flags.cluster, "what joins several hosts (src/topology/README.md)");
+      "topo",
+      "show how devices are connected: a matrix, and the rings and trees that ranks would form");
+  topo->add_option("--hwloc", flags.hwloc, "hwloc's XML of another machine; repeat for more hosts");
+  topo->add_option("--nccl", flags.nccl, "a topology file of NCCL or RCCL; repeat for more hosts");
+  topo->add_option("--synthetic", flags.synthetic,
+                   "a machine description, e.g. \"package:2 numa:1 l3:2 core:4 pu:1\"");
+  topo->add_option(
+      "--cluster", flags.cluster,
+      "a cluster file, which describes the network of several hosts (src/topology/README.md)");
   topo->add_option("--svg", flags.svg, "draw the machine into this file");
   topo->fallthrough();
 }
@@ -117,10 +127,11 @@ int main(int argc, char** argv) {
   app.add_flag("--json", json, "as JSON");
   add_ranks(app, ranks);
   add_topo(app, topo);
+  tutti::perf::add_version_flag(app);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    static_cast<void>(app.exit(help));
+  } catch (const CLI::Success& asked) {  // --help, --version
+    static_cast<void>(app.exit(asked));
     return written() ? 0 : 1;
   } catch (const CLI::ParseError& error) {
     complain(std::string(error.what()) + " (see tutti-info --help)");

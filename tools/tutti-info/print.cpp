@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts as a table for people and as JSON for programs.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -29,7 +30,7 @@ std::string to_text(const Facts& facts) {
   std::string text =
       section("Build", facts.build) + section("Machine", facts.machine) +
       section("Launcher of this process", facts.launcher) +
-      section("Ways of messages (TUTTI_TRANSPORT, TUTTI_IFNAME, TUTTI_IB_HCA)", facts.ways);
+      section("Transports (TUTTI_TRANSPORT, TUTTI_IFNAME, TUTTI_IB_HCA)", facts.ways);
   text += "Algorithms (--algo, TUTTI_ALGO; tutti-plan draws and proves them)\n";
   for (const AlgorithmRow& row : facts.algorithms) {
     text += fmt::format("  {:<20} {}\n  {:<20} {}\n", row.name, row.summary, "", row.source);

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks.hpp"
 
 #include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -105,7 +106,7 @@ std::string job_text(const Job& job, const Moment& now, const RanksOptions& opti
   for (std::size_t i = 0; i < board.here.size(); ++i) {
     text += row_text(job, i, now, widest);
     for (const std::string& nonsense : board.here[i].nonsense)
-      text += fmt::format("        its record makes no sense: it {}\n", nonsense);
+      text += fmt::format("        its record is inconsistent: it {}\n", nonsense);
     text += history_text(job, board.here[i], now, options.history);
   }
   for (const Culprit& culprit : find_culprits(job, now, options.after_ns))
@@ -185,10 +186,10 @@ std::string ranks_text(const Jobs& jobs, const Moment& now, const RanksOptions& 
     text += job_text(job, now, options);
   }
   if (jobs.jobs.empty() && jobs.problems.empty())
-    text = fmt::format("no rank of Tutti runs here{}\n",
+    text = fmt::format("no process of this host has a Tutti communicator{}\n",
                        jobs.hidden == 0 ? std::string()
                                         : fmt::format("; {} processes of other users could not be "
-                                                      "looked at, root can",
+                                                      "examined; run it as root to include them",
                                                       jobs.hidden));
   return text;
 }

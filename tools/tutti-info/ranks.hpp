@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-info ranks`: what every rank of this host does, whom it waits for, and who holds it up; or
 // the same from a flight recorder's files. One thread.
 #pragma once

@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "stall.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "runtime/faults.hpp"
+#include "board/faults.hpp"
 
 namespace tutti::info {
 namespace {
@@ -16,7 +17,7 @@ using control::BoardView;
 using control::OperationView;
 using control::RankView;
 
-// Where the chain of waits from one rank ends.
+// The end of the chain of waits from one rank.
 struct End {
   std::string kind;
   Rank rank = kNoRank;
@@ -55,7 +56,7 @@ class Chains {
     const ProcessState process = process_of(rank);
     return !over_ && (process == ProcessState::kGone || process == ProcessState::kStopped);
   }
-  // Of all ranks' chains together, every link is followed once.
+  // Follows every link once, over all ranks' chains together.
   [[nodiscard]] const End& follow(const RankView& from);
   // Why `rank` keeps those waiting who are in `gathering`; nothing: it has come, or has left.
   [[nodiscard]] std::optional<End> absence(const RankView& rank, Gathering gathering) const;
@@ -124,10 +125,10 @@ std::optional<End> Chains::end_at(const RankView& waiter, const RankView& peer) 
                fmt::format("has not entered {}; {}", wanted, last_text(peer))};
   return End{
       "busy", peer.rank,
-      fmt::format("is {} and waits for nobody: it computes, or gets no core", whereabouts(peer))};
+      fmt::format("is {} and waits for no rank: it computes, or gets no core", whereabouts(peer))};
 }
 
-// Who gives up does so for what the communicator's own error says, if that is of another rank.
+// If the communicator's error names another rank, a rank that gave up did so because of it.
 End Chains::cause_of(End gave_up) const {
   if (!board_.poison || board_.poison->culprit == kNoRank || board_.poison->culprit == gave_up.rank)
     return gave_up;
@@ -145,8 +146,8 @@ End Chains::cycle_from(const RankView& rank) const {
     members.push_back(at->rank);
   std::ranges::sort(members);
   return {"cycle", members.front(),
-          fmt::format("waits in a circle ({}): a bug of Tutti; please report it with the output of "
-                      "'tutti-info ranks --json'",
+          fmt::format("waits in a circle ({}): this is a bug in Tutti; please report it with the "
+                      "output of 'tutti-info ranks --json'",
                       list_text(members))};
 }
 
@@ -155,7 +156,7 @@ std::optional<End> Chains::end_behind(const RankView& waiter) const {
   const Rank next = waiter.wait->peer;
   const RankView* const peer = board_.find(next);
   if (peer == nullptr)
-    return End{"elsewhere", next, "is not on this host; run 'tutti-info ranks' where it is"};
+    return End{"elsewhere", next, "is not on this host; run 'tutti-info ranks' on its host"};
   std::optional<End> end = end_at(waiter, *peer);
   return end && end->kind == "gave up" ? cause_of(*std::move(end)) : end;
 }
@@ -261,7 +262,7 @@ class Culprits {
   std::map<std::pair<std::string, Rank>, std::size_t> known_;  // where in both
 };
 
-// Who has not come to what others gather for: the first few.
+// Lists the first few ranks that have not come to what others gather for.
 void add_absent(const Job& job, const Moment& now, std::int64_t after_ns, const Chains& chains,
                 Culprits& culprits) {
   constexpr std::size_t kMost = 16;

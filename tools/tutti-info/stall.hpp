@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who holds a job up: follows who waits for whom from every rank that waits to the one that waits
 // for nobody, and says in one line what is the matter with it. Pure.
 #pragma once
@@ -10,7 +11,7 @@
 
 namespace tutti::info {
 
-// What kind of trouble; the words are the JSON's.
+// Names the kind of trouble, in the words of the JSON.
 //   died         the process is gone
 //   stopped      by SIGSTOP or a debugger
 //   not entered  alive, outside of the operation that others wait in
@@ -29,7 +30,7 @@ struct Culprit {
 };
 
 // Waits shorter than `after_ns` are none, unless they are for a rank that is dead, stopped or has
-// given up. Of a job that has ended, all are looked at.
+// given up. In a job that has ended, all ranks are examined.
 [[nodiscard]] std::vector<Culprit> find_culprits(const Job& job, const Moment& now,
                                                  std::int64_t after_ns);
 

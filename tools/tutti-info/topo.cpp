@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "topo.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -45,8 +46,8 @@ Result<Graph> read_graph(const TopoFlags& flags) {
   if (flags.cluster.empty()) return topology::merge(hosts, nullptr);
   if (hosts.size() < 2)
     return make_error(Code::kInvalidArgument,
-                      "--cluster says what joins hosts, and there is one; give --hwloc, --nccl or "
-                      "--synthetic once for each");
+                      "--cluster describes the network between hosts, but only one host is given; "
+                      "give --hwloc, --nccl or --synthetic once for each host");
   TUTTI_TRY_ASSIGN(const Cluster cluster, read_cluster(flags.cluster));
   return topology::merge(hosts, &cluster);
 }
@@ -92,11 +93,12 @@ Status draw_rings(Topo& topo) {
   return {};
 }
 
-// Who sends to whom in a schedule; tag by tag, for the double tree is two.
+// Returns which rank sends to which in a schedule; tag by tag, for the double tree is two.
 Result<std::vector<Edges>> edges_of(const std::string& algorithm, std::size_t ranks) {
   TUTTI_TRY_ASSIGN(const Algorithm* found, find_algorithm(algorithm));
   TUTTI_TRY_ASSIGN(const Schedule schedule,
-                   build_schedule(*found, {.ranks = static_cast<std::int32_t>(ranks)}));
+                   build_schedule(*found, {.collective = Collective::kAllReduce,
+                                           .ranks = static_cast<std::int32_t>(ranks)}));
   std::vector<std::set<std::pair<std::uint32_t, std::uint32_t>>> sets(schedule.shape.tags);
   for (std::uint32_t rank = 0; rank < ranks; ++rank)
     for (const Lane& lane : schedule.ranks[rank].lanes)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-info topo`: the machine, or what a file says of one, as a matrix of ways between its
 // devices, with the rings and trees that ranks on them would form; as text, JSON and picture.
 #pragma once

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrix for people, and all there is for programs.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -39,7 +40,7 @@ std::string numa_text(const Graph& graph, DeviceId id) {
   return numa == nullptr || numa->os_index < 0 ? "-" : std::to_string(numa->os_index);
 }
 
-// What stands beside a device's row: its model, a NIC's rate.
+// Returns the text beside a device's row: its model, a NIC's rate.
 std::string remark(const Device& device) {
   if (device.kind == DeviceKind::kNic) return fmt::format("{:g} GB/s", device.rate_bytes_per_ns);
   return device.model;

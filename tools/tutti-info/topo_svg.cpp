@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // The picture: boxes inside boxes as devices hold one another, NVLink and xGMI as grey bands, rings
 // as coloured arrows, trees as dashed lines. Hovering a box shows what it is.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -191,7 +192,7 @@ class Picture {
     const auto [bx, by] = edge(b, x, y);
     return fmt::format("M{:.1f},{:.1f} Q{:.1f},{:.1f} {:.1f},{:.1f}", ax, ay, x, y, bx, by);
   }
-  // Where the line from a box's middle to a point leaves the box.
+  // Returns the point at which the line from a box's middle to a point leaves the box.
   static std::pair<double, double> edge(const Box& box, double x, double y) {
     const double dx = x - box.middle_x(), dy = y - box.middle_y();
     const double part = std::min({1.0, box.width / 2 / std::max(std::abs(dx), 1e-9),

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ways.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 
-#include "runtime/control/interfaces.hpp"
+#include "control/interfaces.hpp"
 #include "transports/verbs/verbs_transport.hpp"
 
 namespace tutti::info {
@@ -44,7 +45,7 @@ Result<std::string> verbs_text(const Config& config) {
 std::string far_text(const Config& config) {
   switch (config.transport) {
     case TransportChoice::kShm:
-      return "none, as TUTTI_TRANSPORT=shm says";
+      return "none, because TUTTI_TRANSPORT=shm";
     case TransportChoice::kTcp:
       return tcp_text(config);
     case TransportChoice::kVerbs: {
@@ -56,7 +57,9 @@ std::string far_text(const Config& config) {
   }
   const Result<std::string> verbs = verbs_text(config);
   const std::string tcp = tcp_text(config);
-  if (verbs) return *verbs + ", and every other rank has such a port and can too; else " + tcp;
+  if (verbs)
+    return *verbs +
+           ", if every other rank has such a port and can lock its memory, too; otherwise " + tcp;
   return fmt::format("{}; no RDMA: {}", tcp, verbs.error().message);
 }
 
@@ -78,7 +81,7 @@ Result<std::string> rdma_text(const RdmaHere& here, const Config& config) {
 std::vector<Fact> way_facts(const Config& config) {
   return {{"within a host",
            forces_wire(config.transport)
-               ? fmt::format("{0}, as TUTTI_TRANSPORT={0} says", name_of(config.transport))
+               ? fmt::format("{0}, because TUTTI_TRANSPORT={0}", name_of(config.transport))
                : "shm, since its ranks can share memory"},
           {"between hosts", far_text(config)}};
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By which way messages would travel from ranks of this machine, and why: what a communicator
 // decides once it knows its ranks (its own choice is in tuttiCommInfo).
 #pragma once

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <sstream>
 
 #include "algorithms/algorithm.hpp"
+#include "algorithms/orbit_proof.hpp"
 #include "base/clock.hpp"
 #include "schedule/pace.hpp"
 #include "schedule/passes.hpp"
@@ -23,12 +25,17 @@ constexpr std::size_t kMaxDrawnSteps = 50'000;
 // Steps and messages up to which the pace is counted: many slices of them, far dearer than the
 // proof. Here up to 2 s and 0.2 GiB.
 constexpr std::uint64_t kMaxPaced = std::uint64_t{1} << 19;
+// Operands of all ranks up to which a schedule is verified as a whole; of more, by orbit.
+constexpr std::uint64_t kMostWholeOperands = std::uint64_t{1} << 21;
+// Ranks whose programs are then compared with rank 0's.
+constexpr std::uint32_t kCompared = 64;
 
 Status check_replicas(const ScheduleShape& shape, std::uint32_t replicas) {
   constexpr std::uint64_t kTags = std::uint64_t{1} << (8 * sizeof(Tag));
   if (std::uint64_t{shape.tags} * replicas <= kTags) return {};
-  return make_error(Code::kInvalidArgument, fmt::format("{} replicas of {} tags are over {} tags",
-                                                        replicas, shape.tags, kTags));
+  return make_error(
+      Code::kInvalidArgument,
+      fmt::format("{} replicas of {} tags are more than {} tags", replicas, shape.tags, kTags));
 }
 
 // The algorithm, if build() can do what is asked.
@@ -38,8 +45,10 @@ Result<const Algorithm*> check_case(const std::string& name, std::uint32_t ranks
   if (ranks > kMaxWholeRanks)
     return make_error(
         Code::kInvalidArgument,
-        fmt::format("{} ranks at once are over {}; show one with --rank", ranks, kMaxWholeRanks));
-  const Problem problem{.ranks = static_cast<std::int32_t>(ranks)};
+        fmt::format("{} ranks are too many to show at once (limit {}); show one with --rank", ranks,
+                    kMaxWholeRanks));
+  const Problem problem{.collective = Collective::kAllReduce,
+                        .ranks = static_cast<std::int32_t>(ranks)};
   TUTTI_TRY(check_problem(*algorithm, problem));
   TUTTI_TRY(check_replicas(algorithm->shape(problem), replicas));
   return algorithm;
@@ -48,14 +57,46 @@ Result<const Algorithm*> check_case(const std::string& name, std::uint32_t ranks
 Result<Schedule> build(const std::string& name, std::uint32_t ranks, std::uint32_t replicas) {
   TUTTI_TRY_ASSIGN(const Algorithm* algorithm, check_case(name, ranks, replicas));
   TUTTI_TRY_ASSIGN(const Schedule schedule,
-                   build_schedule(*algorithm, {.ranks = static_cast<std::int32_t>(ranks)}));
+                   build_schedule(*algorithm, {.collective = Collective::kAllReduce,
+                                               .ranks = static_cast<std::int32_t>(ranks)}));
   return replicate(schedule, replicas);
+}
+
+std::size_t count_steps(const RankProgram& program) {
+  std::size_t steps = 0;
+  for (const Lane& lane : program.lanes) steps += lane.steps.size();
+  return steps;
+}
+
+std::uint64_t count_operands(const RankProgram& program) {
+  std::uint64_t operands = 0;
+  for (const Lane& lane : program.lanes)
+    for (const Step& step : lane.steps) operands += step.destinations.size() + step.sources.size();
+  return operands;
+}
+
+// Adds rank after rank, so that a picture that is too large is refused before it is built.
+Status check_picture(const ShowOptions& options) {
+  TUTTI_TRY_ASSIGN(const Algorithm* const algorithm,
+                   check_case(options.algorithm, options.ranks, options.replicas));
+  const Problem problem{.collective = Collective::kAllReduce,
+                        .ranks = static_cast<std::int32_t>(options.ranks)};
+  const std::size_t copies = std::max<std::size_t>(options.replicas, options.slices);
+  std::size_t steps = 0;
+  for (Rank rank = 0; rank < problem.ranks; ++rank) {
+    steps += copies * count_steps(algorithm->program(problem, rank));
+    if (steps > kMaxDrawnSteps)
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("the first {} of {} ranks have {} steps, but a picture holds "
+                                    "{}; use fewer ranks or slices",
+                                    rank + 1, options.ranks, steps, kMaxDrawnSteps));
+  }
+  return {};
 }
 
 std::size_t count_steps(const Schedule& schedule) {
   std::size_t steps = 0;
-  for (const RankProgram& program : schedule.ranks)
-    for (const Lane& lane : program.lanes) steps += lane.steps.size();
+  for (const RankProgram& program : schedule.ranks) steps += count_steps(program);
   return steps;
 }
 
@@ -79,11 +120,14 @@ Status write(const std::string& text, const std::string& file, std::FILE* out) {
 Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {
   TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find_algorithm(options.algorithm));
   if (options.format != Format::kText || options.slices > 1)
-    return make_error(Code::kInvalidArgument, "--rank goes with --format text and no --slices");
+    return make_error(Code::kInvalidArgument,
+                      "--rank needs --format text and cannot be combined with --slices");
   if (*options.rank >= options.ranks)
-    return make_error(Code::kInvalidArgument, fmt::format("--rank {} is not one of {} ranks",
-                                                          *options.rank, options.ranks));
-  const Problem problem{.ranks = static_cast<std::int32_t>(options.ranks)};
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("--rank {} is out of range: there are {} ranks", *options.rank, options.ranks));
+  const Problem problem{.collective = Collective::kAllReduce,
+                        .ranks = static_cast<std::int32_t>(options.ranks)};
   TUTTI_TRY(check_problem(*algorithm, problem));
   const ScheduleShape shape = algorithm->shape(problem);
   TUTTI_TRY(check_replicas(shape, options.replicas));
@@ -102,7 +146,7 @@ class CaseTable {
   CaseTable(std::FILE* out, const std::vector<std::string>& names) : out_(out) {
     for (const std::string& name : names) name_width_ = std::max(name_width_, name.size() + 1);
     fmt::print(out_,
-               "{:<{}}{:>6}{:>9}{:>7}{:>7}{:>7}{:>7}{:>10}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}"
+               "{:<{}}{:>6}{:>9}{:>7}{:>7}{:>7}{:>7}{:>10}{:>12}{:>8}{:>8}{:>10}{:>11}{:>11}"
                "{:>10}{:>10}\n",
                "# algorithm", name_width_, "ranks", "replicas", "slices", "slots", "depth", "steps",
                "per-slice", "messages", "sent", "reduced", "roundings", "rank-order", "canonical",
@@ -117,7 +161,7 @@ class CaseTable {
     const Result<Schedule> whole = slices > 1 ? unroll(schedule, slices) : schedule;
     if (!whole) {
       ++not_written_;
-      fmt::print(out_, "  NOT WRITTEN OUT: {}; without --slices any number is proved\n",
+      fmt::print(out_, "  NOT UNROLLED: {}; without --slices, verify covers any number of slices\n",
                  whole.error().message);
       return;
     }
@@ -130,28 +174,61 @@ class CaseTable {
       if (count_steps(schedule) + proof->messages <= kMaxPaced)
         pace = pace_of(schedule, std::max(slots, proof->minimal_slots));
       fmt::print(
-          out_, "{:>7}{:>7}{:>7}{:>10}{:>10}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10.3f}\n",
+          out_, "{:>7}{:>7}{:>7}{:>10}{:>12}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10.3f}\n",
           proof->minimal_slots, proof->depth, pace ? fmt::format("{}", pace->first_slice) : "-",
           pace ? fmt::format("{:.2f}", pace->per_slice) : "-", proof->messages,
           proof->max_sent_chunks, proof->max_reduced_chunks, proof->max_roundings,
           proof->in_rank_order ? "yes" : "no", proof->canonical ? "yes" : "no", proof->events, ms);
     } else {
       ++fell_;
-      fmt::print(out_, "  FELL: {}\n", proof.error().message);
+      fmt::print(out_, "  FAILED: {}\n", proof.error().message);
     }
     std::fflush(out_);
   }
 
+  // From the program of one rank, compared with those of others, if the ranks are alike.
+  void check_by_orbit(const Algorithm& algorithm, std::uint32_t ranks, std::uint32_t replicas,
+                      std::uint32_t slots) {
+    fmt::print(out_, "{:<{}}{:>6}{:>9}{:>7}", algorithm.name, name_width_, ranks, replicas, "any");
+    std::vector<Rank> compared;
+    for (std::uint32_t i = 0; i < kCompared; ++i)
+      compared.push_back(static_cast<Rank>(std::uint64_t{ranks} * i / kCompared));
+    const Problem problem{.collective = Collective::kAllReduce,
+                          .ranks = static_cast<std::int32_t>(ranks)};
+    const std::int64_t start_ns = now_ns();
+    const Result<Proof> proof = prove_any(algorithm, problem, {.slots = slots}, compared);
+    const double ms = static_cast<double>(now_ns() - start_ns) / 1e6;
+    if (!proof) {
+      ++fell_;
+      fmt::print(out_, "  {}: {}\n",
+                 proof.error().code == Code::kNotSupported ? "NOT VERIFIED" : "FAILED",
+                 proof.error().message);
+      return;
+    }
+    ++proved_;
+    ++by_orbit_;
+    fmt::print(out_, "{:>7}{:>7}{:>7}{:>10}{:>12}{:>8}{:>8}{:>10}{:>11}{:>11}{:>10}{:>10.3f}\n",
+               proof->minimal_slots, proof->depth, "-", "-", proof->messages * replicas,
+               proof->max_sent_chunks, proof->max_reduced_chunks, proof->max_roundings, "-", "-",
+               proof->events, ms);
+    std::fflush(out_);
+  }
+
   int finish() {
-    fmt::print(out_, "# {} proved, {} fell{}\n", proved_, fell_,
-               not_written_ == 0 ? "" : fmt::format(", {} not written out", not_written_));
+    if (by_orbit_ > 0)
+      fmt::print(out_,
+                 "# {} of more than {} operands: from one rank's program, if all ranks are alike, "
+                 "compared with those of {} others\n",
+                 by_orbit_, kMostWholeOperands, kCompared);
+    fmt::print(out_, "# {} verified, {} failed{}\n", proved_, fell_,
+               not_written_ == 0 ? "" : fmt::format(", {} not unrolled", not_written_));
     return fell_ + not_written_ == 0 ? 0 : 1;
   }
 
  private:
   std::FILE* out_;
   std::size_t name_width_ = 13;  // for the families
-  std::uint64_t proved_ = 0, fell_ = 0, not_written_ = 0;
+  std::uint64_t proved_ = 0, fell_ = 0, not_written_ = 0, by_orbit_ = 0;
 };
 
 Result<Schedule> read_schedule(const std::string& file) {
@@ -188,15 +265,11 @@ Result<int> list_algorithms(std::FILE* out) {
 
 Result<int> show(const ShowOptions& options, std::FILE* out) {
   if (options.rank) return show_one_rank(options, out);
+  if (options.format == Format::kSvg) TUTTI_TRY(check_picture(options));
   TUTTI_TRY_ASSIGN(Schedule schedule, build(options.algorithm, options.ranks, options.replicas));
   if (options.slices > 1) {
     TUTTI_TRY_ASSIGN(schedule, unroll(schedule, options.slices));
   }
-  if (options.format == Format::kSvg && count_steps(schedule) > kMaxDrawnSteps)
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("{} steps are over the {} that a picture holds; fewer ranks or "
-                                  "slices, please",
-                                  count_steps(schedule), kMaxDrawnSteps));
   const std::string text = options.format == Format::kText   ? to_text(schedule)
                            : options.format == Format::kJson ? to_json(schedule)
                                                              : to_svg(schedule);
@@ -223,6 +296,14 @@ Result<int> verify_cases(const VerifyCommandOptions& options, std::FILE* out) {
   for (const std::string& name : options.algorithms)
     for (const std::uint32_t ranks : options.ranks)
       for (const std::uint32_t replicas : options.replicas) {
+        TUTTI_TRY_ASSIGN(const Algorithm* const algorithm, check_case(name, ranks, replicas));
+        const Problem problem{.collective = Collective::kAllReduce,
+                              .ranks = static_cast<std::int32_t>(ranks)};
+        if (options.slices.empty() &&
+            count_operands(algorithm->program(problem, 0)) * ranks > kMostWholeOperands) {
+          table.check_by_orbit(*algorithm, ranks, replicas, options.slots);
+          continue;
+        }
         TUTTI_TRY_ASSIGN(const Schedule schedule, build(name, ranks, replicas));
         for (const std::uint32_t s : slices) table.check(schedule, replicas, s, options.slots);
       }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tutti-plan does, free of how its flags are parsed. Each command writes to `out` and returns
 // the exit status: 0, or 1 where a schedule fell. An Error is bad input: one line, exit status 2.
 #pragma once

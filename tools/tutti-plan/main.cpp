@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // tutti-plan: list, show, verify and draw schedules. Parses flags; commands.hpp does the work.
 //
 // Exit status: 0, 1 if a schedule fell or could not be written out, 2 for bad usage or output that
 // cannot be written, with one line that says what is wrong.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "base/output.hpp"
 #include "commands.hpp"
 #include "number_list.hpp"
+#include "perf/common/flags.hpp"
 
 namespace {
 
@@ -43,12 +45,10 @@ void add_shape_flags(CLI::App& command, Flags& flags) {
   command.add_option("--ranks", flags.show.ranks, "number of ranks")
       ->required()
       ->check(CLI::Range(std::uint32_t{1}, kMaxRanks));
-  command
-      .add_option("--slices", flags.show.slices, "write out this many slices, one after another")
+  command.add_option("--slices", flags.show.slices, "unroll this many slices, one after another")
       ->check(CLI::Range(std::uint32_t{1}, kMaxSlices));
   command
-      .add_option("--replicas", flags.show.replicas,
-                  "lanes in this many copies, to pipeline slices")
+      .add_option("--replicas", flags.show.replicas, "copies of the lanes, which pipeline slices")
       ->check(CLI::Range(std::uint32_t{1}, kMaxReplicas));
 }
 
@@ -56,15 +56,15 @@ void add_verify_flags(CLI::App& command, Flags& flags) {
   auto* algorithm =
       command.add_option("algorithm", flags.algorithm, "a name from `tutti-plan list`");
   auto* all = command.add_flag("--all", flags.all, "every algorithm")->excludes(algorithm);
-  auto* ranks = command.add_option("--ranks", flags.ranks, "rank counts, as 1-9,16");
+  auto* ranks = command.add_option("--ranks", flags.ranks, "rank counts, e.g. 1-9,16");
   command.add_option(
       "--slices", flags.slices,
-      "slice counts to prove one by one, as 1-4,8; without: all at once, by composition");
+      "slice counts to verify one by one, e.g. 1-4,8; not given: all at once, by composition");
   auto* replicas =
-      command.add_option("--replicas", flags.replicas, "replica counts, as 1,2 (default 1)");
+      command.add_option("--replicas", flags.replicas, "replica counts, e.g. 1,2 (default 1)");
   command.add_option("--slots", flags.slots, "message slots of a connection (default 2)")
       ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{1} << 16));
-  command.add_option("--file", flags.file, "a schedule as JSON, instead of an algorithm")
+  command.add_option("--file", flags.file, "verify this schedule (JSON) instead of an algorithm")
       ->excludes(algorithm)
       ->excludes(all)
       ->excludes(ranks)
@@ -77,7 +77,7 @@ Result<int> run_show(Flags& flags, bool picture) {
   const auto format = kFormats.find(picture ? "svg" : flags.format);
   if (format == kFormats.end())
     return make_error(Code::kInvalidArgument,
-                      fmt::format("--format '{}' is none of text, json, svg", flags.format));
+                      fmt::format("--format '{}' is not one of text, json, svg", flags.format));
   flags.show.format = format->second;
   return show(flags.show, stdout);
 }
@@ -90,9 +90,9 @@ Result<int> run_verify(const Flags& flags) {
     if (!flags.all && flags.algorithm.empty())
       return make_error(
           Code::kInvalidArgument,
-          "verify needs an algorithm, --all or --file; there are " + known_algorithms());
+          "verify needs an algorithm, --all or --file; the algorithms are " + known_algorithms());
     if (flags.ranks.empty())
-      return make_error(Code::kInvalidArgument, "verify needs --ranks, as in --ranks 1-9,16");
+      return make_error(Code::kInvalidArgument, "verify needs --ranks, e.g. --ranks 1-9,16");
     TUTTI_TRY_ASSIGN(options.ranks, parse_number_list("--ranks", flags.ranks, kMaxWholeRanks));
   }
   if (flags.all)
@@ -118,14 +118,15 @@ int main(int argc, char** argv) {
                "tutti-plan");
   app.require_subcommand(1);
   CLI::App* list =
-      app.add_subcommand("list", "every algorithm: steps, bytes, where it wins, source");
-  CLI::App* show = app.add_subcommand("show", "the steps of a schedule");
+      app.add_subcommand("list", "list every algorithm: steps, bytes, where it wins, source");
+  CLI::App* show = app.add_subcommand("show", "print the steps of a schedule");
   add_shape_flags(*show, flags);
-  show->add_option("--rank", flags.show.rank, "this rank alone");
+  show->add_option("--rank", flags.show.rank, "print only this rank");
   show->add_option("--format", flags.format, "text, json or svg");
-  CLI::App* verify = app.add_subcommand("verify", "proves schedules; exits 1 if any falls");
+  CLI::App* verify =
+      app.add_subcommand("verify", "verify schedules; the exit status is 1 if any fails");
   add_verify_flags(*verify, flags);
-  CLI::App* draw = app.add_subcommand("draw", "a space-time diagram as SVG");
+  CLI::App* draw = app.add_subcommand("draw", "draw a space-time diagram as SVG");
   add_shape_flags(*draw, flags);
   draw->add_option("-o,--output", flags.show.file, "the file to write (default: standard output)");
 
@@ -137,13 +138,14 @@ int main(int argc, char** argv) {
     known = known || command->get_name() == argv[1];
   }
   if (!known) {
-    fmt::print(stderr, "tutti-plan: unknown command '{}'; there are {}\n", argv[1], commands);
+    fmt::print(stderr, "tutti-plan: unknown command '{}'; choose one of {}\n", argv[1], commands);
     return kBadUsage;
   }
+  perf::add_version_flag(app);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return report(app.exit(help));
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return report(app.exit(asked));
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "tutti-plan: {} (see tutti-plan --help)\n", error.what());
     return kBadUsage;

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "number_list.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // "1-9,16,33" as numbers: rank, slice and replica lists on the command line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured against predicted times: errors, winners, crossovers, regret, and the same of baselines
 // that know sizes alone. Pure.
 #pragma once

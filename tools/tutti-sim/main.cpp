@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // tutti-sim: predicts collectives on described clusters and scores predictions against measured
 // tables. Parses flags; the commands' files do the work.
 //
 // Exit status: 0, or 2 for bad usage, bad files or output that cannot be written, with one line
 // that says what is wrong.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "base/output.hpp"
 #include "map_command.hpp"
+#include "perf/common/flags.hpp"
 #include "predict_command.hpp"
 #include "sizes.hpp"
 #include "validate_command.hpp"
@@ -39,16 +41,15 @@ struct Flags {
   ValidateOptions validate;
 };
 
-Result<Collective> parse_collective(const std::string& name) {
-  for (int i = 0; i < kCollectiveCount; ++i)
-    if (name_of(static_cast<Collective>(i)) == name) return static_cast<Collective>(i);
+Result<Collective> find_collective(const std::string& name) {
+  if (const auto known = parse_collective(name)) return *known;
   return make_error(Code::kInvalidArgument,
-                    fmt::format("--collective '{}' is none of all_reduce, reduce_scatter, "
+                    fmt::format("--collective '{}' is not one of all_reduce, reduce_scatter, "
                                 "all_gather, reduce, broadcast",
                                 name));
 }
 
-// What predict and map have in common.
+// Adds the flags that predict and map have in common.
 Result<PredictOptions> options_of(const Flags& flags) {
   PredictOptions options;
   TUTTI_TRY_ASSIGN(options.cluster, read_cluster(flags.cluster));
@@ -58,7 +59,7 @@ Result<PredictOptions> options_of(const Flags& flags) {
   const std::string profile =
       flags.profile.empty() ? default_profile(options.cluster) : flags.profile;
   TUTTI_TRY_ASSIGN(options.profile, load_profile(profile));
-  TUTTI_TRY_ASSIGN(options.collective, parse_collective(flags.collective));
+  TUTTI_TRY_ASSIGN(options.collective, find_collective(flags.collective));
   TUTTI_TRY_ASSIGN(options.sizes_bytes, parse_sizes(flags.sizes));
   options.algorithms = flags.algorithms;
   if (options.algorithms.empty())
@@ -81,7 +82,7 @@ Status run_map(const Flags& flags) {
   const auto format = kFormats.find(flags.format);
   if (format == kFormats.end())
     return make_error(Code::kInvalidArgument,
-                      fmt::format("--format '{}' is none of text, csv, svg", flags.format));
+                      fmt::format("--format '{}' is not one of text, csv, svg", flags.format));
   options.format = format->second;
   options.nodes = flags.map_nodes;
   TUTTI_TRY_ASSIGN(options.predict, options_of(flags));
@@ -93,9 +94,9 @@ void add_common_flags(CLI::App& command, Flags& flags) {
       ->required();
   command.add_option("--collective", flags.collective, "all_reduce, all_gather, ...");
   command
-      .add_option("--algos", flags.algorithms, "algorithms of the profile, or schedules of ours")
+      .add_option("--algos", flags.algorithms, "algorithms of the profile, or Tutti's schedules")
       ->delimiter(',');
-  command.add_option("--sizes", flags.sizes, "bytes, as 8,1K,64M,1G or 8-512M");
+  command.add_option("--sizes", flags.sizes, "bytes, e.g. 8,1K,64M,1G or 8-512M");
   command.add_option("--profile", flags.profile, "an implementation: a name or a JSON file");
 }
 
@@ -105,29 +106,31 @@ int main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Predicts collectives on described clusters.", "tutti-sim");
   app.require_subcommand(1);
-  CLI::App* predict = app.add_subcommand("predict", "times by size and algorithm");
+  CLI::App* predict = app.add_subcommand("predict", "print times by size and algorithm");
   add_common_flags(*predict, flags);
-  predict->add_option("--nodes", flags.nodes, "instead of the file's number")
+  predict->add_option("--nodes", flags.nodes, "number of nodes, instead of the file's")
       ->check(CLI::Range(1, Cluster::kMostNodes));
   predict->add_flag("--csv", flags.csv, "size_bytes,algorithm,time_us");
-  predict->add_flag("--simulate", flags.simulate, "by the flow simulator instead of the price");
-  CLI::App* map = app.add_subcommand("map", "which algorithm wins, by nodes and size");
+  predict->add_flag("--simulate", flags.simulate, "use the flow simulator instead of the price");
+  CLI::App* map = app.add_subcommand("map", "print which algorithm wins, by nodes and size");
   add_common_flags(*map, flags);
-  map->add_option("--nodes", flags.map_nodes, "numbers of nodes, as 2,4,8")
+  map->add_option("--nodes", flags.map_nodes, "numbers of nodes, e.g. 2,4,8")
       ->delimiter(',')
       ->check(CLI::Range(1, Cluster::kMostNodes));
   map->add_option("--format", flags.format, "text, csv or svg");
-  CLI::App* validate =
-      app.add_subcommand("validate", "fits on part of measured tables, scores on the rest");
-  validate->add_option("folder", flags.validate.folder, "tables, and a manifest.json")->required();
-  validate->add_option("--profile", flags.validate.profile, "instead of the manifest's");
-  validate->add_flag("--points", flags.validate.points, "each point left out, as CSV");
+  CLI::App* validate = app.add_subcommand(
+      "validate", "fit the model to part of the measured tables, score it on the rest");
+  validate->add_option("folder", flags.validate.folder, "folder of tables and a manifest.json")
+      ->required();
+  validate->add_option("--profile", flags.validate.profile, "profile, instead of the manifest's");
+  validate->add_flag("--points", flags.validate.points, "write each point left out, as CSV");
   validate->add_option("--save-fit", flags.validate.save_fit,
-                       "a folder for profiles fitted on all tables");
+                       "folder for the profiles that are fitted to all tables");
+  perf::add_version_flag(app);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "tutti-sim: {} (see tutti-sim --help)\n", error.what());
     return kBadUsage;

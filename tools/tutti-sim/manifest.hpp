@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The manifest of published measurements by file name (manifest.json), for folders without one.
 #pragma once
 

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "map_command.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 
-#include "model/predict.hpp"
+#include "lab/predict.hpp"
 #include "sizes.hpp"
 
 namespace tutti::sim {
@@ -100,7 +101,7 @@ std::string to_text(const CrossoverMap& map) {
   std::string text;
   for (std::size_t i = 0; i < map.algorithms.size(); ++i)
     text += fmt::format("# {} {}\n", static_cast<char>('A' + i % 26), map.algorithms[i]);
-  text += "# small letters: the second is within 5 %\n";
+  text += "# lower case: the second best is within 5 %\n";
   text += fmt::format("{:>8}", "nodes");
   for (const std::uint64_t size : map.sizes_bytes)
     text += fmt::format("{:>7}", short_size(static_cast<double>(size)));

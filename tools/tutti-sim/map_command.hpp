@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-sim map`: which algorithm wins where, over numbers of nodes and sizes.
 #pragma once
 

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measured.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -39,7 +40,7 @@ double number_in(std::string_view cell) {
   return whole && std::isfinite(value) && value > 0 ? value : 0;
 }
 
-// Which cells of a row are which.
+// Says which cell of a row holds which value.
 struct Columns {
   std::size_t size = 0, time = 0, algorithm = 0, count = 0;
   bool named = false;
@@ -56,7 +57,7 @@ Result<Columns> parse_header(std::string_view line, const std::string& file) {
   columns.named = find("algorithm", columns.algorithm);
   if (find("size_bytes", columns.size) && find("time_us", columns.time)) return columns;
   return make_error(Code::kInvalidArgument,
-                    fmt::format("{}:1: '{}' is no header with size_bytes and time_us", file,
+                    fmt::format("{}:1: '{}' is not a header with size_bytes and time_us", file,
                                 printable(line, 80)));
 }
 
@@ -84,8 +85,9 @@ Result<std::string> read_text(const fs::path& path) {
   std::ostringstream text;
   if (file && fs::file_size(path) <= kMostTableBytes) text << file.rdbuf();
   if (file && !text.str().empty()) return text.str();
-  return make_error(Code::kSystemError, fmt::format("{}: empty, over {} bytes, or cannot be read",
-                                                    printable(path.string()), kMostTableBytes));
+  return make_error(Code::kSystemError,
+                    fmt::format("{}: the file is empty, larger than {} bytes, or cannot be read",
+                                printable(path.string()), kMostTableBytes));
 }
 
 class ManifestReader {
@@ -116,6 +118,9 @@ class ManifestReader {
     std::string leave_out = "nothing";
     TUTTI_TRY(reader.read("name", study.name));
     TUTTI_TRY(reader.read("profile", study.profile));
+    // A bundle brings its own.
+    if (const auto own = files_.find(study.profile); own != files_.end())
+      study.profile = fs::absolute(own->second).string();
     TUTTI_TRY(reader.read("leave_out", leave_out));
     static const std::map<std::string, LeaveOut, std::less<>> kNames{
         {"nothing", LeaveOut::kNothing},
@@ -124,7 +129,7 @@ class ManifestReader {
         {"sizes", LeaveOut::kSizes}};
     if (!kNames.contains(leave_out))
       return reader.at("leave_out")
-          .refuse(fmt::format("'{}' is none of nothing, nodes, cluster, sizes", leave_out));
+          .refuse(fmt::format("'{}' is not one of nothing, nodes, cluster, sizes", leave_out));
     study.leave_out = kNames.at(leave_out);
     if (!reader.has("tables") || !reader.get("tables").is_array())
       return where.refuse("has no list \"tables\"");
@@ -150,17 +155,18 @@ class ManifestReader {
     named_.insert(file);
     const auto found = files_.find(file);
     if (found == files_.end()) {
-      result_.skipped.push_back(fmt::format("{}: named by the manifest, not there", file));
+      result_.skipped.push_back(
+          fmt::format("{}: the manifest names this file, which does not exist", file));
       return {};
     }
     if (!clusters_->contains(cluster))
-      return reader.at("cluster").refuse(fmt::format("'{}' is none of the clusters", cluster));
+      return reader.at("cluster").refuse(fmt::format("'{}' is not one of the clusters", cluster));
     TUTTI_TRY_ASSIGN(Cluster whole,
                      cluster_of(clusters_->at(cluster), file_, "/clusters/" + cluster));
     std::int32_t nodes = whole.nodes;
     TUTTI_TRY(reader.read("nodes", nodes, Cluster::kMostNodes));
     TUTTI_TRY_ASSIGN(whole, resize(whole, nodes));
-    const auto parsed = parse_collective(collective);
+    const auto parsed = find_collective(collective);
     if (!parsed) return reader.at("collective").refuse(parsed.error().message);
     TUTTI_TRY_ASSIGN(const std::string text, read_text(found->second));
     TUTTI_TRY_ASSIGN(auto rows, parse_table(text, file));
@@ -172,7 +178,7 @@ class ManifestReader {
   static Status add_series(const JsonReader& reader, Series series,
                            std::map<std::string, std::vector<Point>>& rows, Group& group) {
     if (reader.has("algorithm") == reader.has("algorithms"))
-      return reader.where().refuse("needs one of \"algorithm\" and \"algorithms\"");
+      return reader.where().refuse("needs either \"algorithm\" or \"algorithms\"");
     if (reader.has("algorithm")) {
       if (rows.size() != 1 || rows.begin()->first != "")
         return reader.at("algorithm")
@@ -184,7 +190,8 @@ class ManifestReader {
     }
     const json& algorithms = reader.get("algorithms");
     if (!algorithms.is_object())
-      return reader.at("algorithms").refuse("is no object {\"as in the table\": \"ours\"}");
+      return reader.at("algorithms")
+          .refuse("is not an object {\"name in the table\": \"name in Tutti\"}");
     for (const auto& [theirs, ours] : algorithms.items()) {
       if (!ours.is_string() || !rows.contains(theirs))
         return reader.at("algorithms").at(theirs).refuse("no row of the table has this name");
@@ -211,7 +218,7 @@ class ManifestReader {
   void read_skipped(const JsonReader& top) {
     for (const auto& [name, path] : files_) {
       if (path.extension() != ".csv" || named_.contains(name)) continue;
-      std::string why = "not named by the manifest";
+      std::string why = "the manifest does not name it";
       if (top.has("skipped") && top.get("skipped").is_object())
         for (const auto& [prefix, reason] : top.get("skipped").items())
           if (name.starts_with(prefix) && reason.is_string())
@@ -220,16 +227,10 @@ class ManifestReader {
     }
   }
 
-  static Result<Collective> parse_collective(const std::string& name) {
-    std::string known;
-    for (const Collective each :
-         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-          Collective::kReduce, Collective::kBroadcast}) {
-      if (name == name_of(each)) return each;
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", name_of(each));
-    }
+  static Result<Collective> find_collective(const std::string& name) {
+    if (const auto known = parse_collective(name)) return *known;
     return make_error(Code::kInvalidArgument,
-                      fmt::format("'{}' is none of {}", printable(name, 40), known));
+                      fmt::format("'{}' is not a collective", printable(name, 40)));
   }
 
   std::string file_;
@@ -263,12 +264,13 @@ Result<std::map<std::string, std::vector<Point>>> parse_table(const std::string&
     if (point.size_bytes == 0 || point.time_us == 0)
       return make_error(
           Code::kInvalidArgument,
-          fmt::format("{}:{}: '{}' is no row of {} cells with a size and a time over 0",
+          fmt::format("{}:{}: '{}' is not a row of {} cells with a size and a time above 0",
                       printable(file), number, printable(line, 80), columns.count));
     rows[columns.named ? std::string(cells[columns.algorithm]) : ""].push_back(point);
   }
   if (rows.empty())
-    return make_error(Code::kInvalidArgument, fmt::format("{}: no rows", printable(file)));
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{}: the table has no rows", printable(file)));
   for (auto& [name, points] : rows) points = sorted(std::move(points));
   return rows;
 }
@@ -287,8 +289,8 @@ Result<Measurements> read_measurements(const std::string& folder,
   TUTTI_TRY_ASSIGN(Measurements measurements, reader.read(root));
   if (measurements.studies.empty())
     return make_error(Code::kInvalidArgument,
-                      fmt::format("{}: no table that {} names is there; write a manifest.json that "
-                                  "says what the tables are of",
+                      fmt::format("{}: none of the tables that {} names exists; write a "
+                                  "manifest.json that describes the tables",
                                   printable(folder), name));
   return measurements;
 }

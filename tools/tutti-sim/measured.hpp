@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured tables and the manifest that says of which cluster and algorithm each is.
 //
 // A table is CSV with a header: `size_bytes` and `time_us`, and `algorithm` where one file holds
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "base/result.hpp"
 #include "schedule/schedule.hpp"
 #include "topology/cluster.hpp"
@@ -27,12 +29,12 @@ struct Series {
   std::vector<Point> points;  // by size, each once
 };
 
-// What was measured together: one cluster, one number of nodes, one implementation.
+// Holds what was measured together: one cluster, one number of nodes, one implementation.
 struct Group {
   std::string name;
   std::string cluster_name;
   Cluster cluster;
-  Collective collective = Collective::kAllReduce;
+  Collective collective = Collective::kNone;
   std::vector<Series> series;
 };
 

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "predict_command.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "algorithms/algorithm.hpp"
-#include "model/predict.hpp"
+#include "lab/predict.hpp"
 
 namespace tutti::sim {
 
@@ -22,20 +23,6 @@ Result<AlgorithmProfile> resolve_algorithm(Profile& profile, const std::string& 
   return profile.algorithms.back();
 }
 
-double bus_factor(Collective collective, std::int32_t ranks) {
-  const double p = ranks;
-  switch (collective) {
-    case Collective::kAllReduce:
-      return 2 * (p - 1) / p;
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll:
-      return (p - 1) / p;
-    default:
-      return 1;
-  }
-}
-
 Status predict_table(const PredictOptions& options, std::FILE* out) {
   Profile profile = options.profile;
   std::vector<Predictor> predictors;
@@ -45,7 +32,7 @@ Status predict_table(const PredictOptions& options, std::FILE* out) {
                      Predictor::make(options.cluster, profile, algorithm, options.collective));
     predictors.push_back(std::move(predictor));
   }
-  const double factor = bus_factor(options.collective, options.cluster.ranks());
+  const double factor = info_of(options.collective).bus_factor(options.cluster.ranks());
   if (options.csv) {
     fmt::print(out, "size_bytes,algorithm,time_us\n");
   } else {

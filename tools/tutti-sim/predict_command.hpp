@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-sim predict`: a table of times for one cluster, as nccl-tests prints it or as CSV.
 #pragma once
 
@@ -6,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "base/result.hpp"
 #include "base/types.hpp"
-#include "model/profile.hpp"
+#include "lab/profile.hpp"
 #include "topology/cluster.hpp"
 
 namespace tutti::sim {
@@ -16,7 +18,7 @@ namespace tutti::sim {
 struct PredictOptions {
   Cluster cluster;
   Profile profile;
-  Collective collective = Collective::kAllReduce;
+  Collective collective = Collective::kNone;
   std::vector<std::string> algorithms;  // of the profile, or schedules of ours
   std::vector<std::uint64_t> sizes_bytes;
   bool simulate = false;  // by flows instead of the price
@@ -28,8 +30,5 @@ struct PredictOptions {
 // The algorithm of a profile, or, where it has none of this name, our schedule of that name, added
 // to the profile.
 [[nodiscard]] Result<AlgorithmProfile> resolve_algorithm(Profile& profile, const std::string& name);
-
-// Bus bandwidth over algorithm bandwidth, as nccl-tests counts it.
-[[nodiscard]] double bus_factor(Collective collective, std::int32_t ranks);
 
 }  // namespace tutti::sim

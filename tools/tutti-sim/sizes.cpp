@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sizes.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,8 +18,8 @@ constexpr std::string_view kUnits = "KMGT";
 
 tl::unexpected<Error> refuse(std::string_view text) {
   return make_error(Code::kInvalidArgument,
-                    fmt::format("--sizes: '{}' is no size from 1 to {} bytes, as 8, 1K, 64M, 1G, "
-                                "nor a range of them, as 8-64M",
+                    fmt::format("--sizes: '{}' is neither a size from 1 to {} bytes (8, 1K, 64M, "
+                                "1G) nor a range of them (8-64M)",
                                 printable(text, 40), kMostBytes));
 }
 
@@ -56,7 +57,8 @@ Result<std::vector<std::uint64_t>> parse_sizes(const std::string& text) {
     if (last < first) return refuse(item);
     for (std::uint64_t size = first; size <= last; size *= 2) sizes.push_back(size);
     if (sizes.size() > kMostSizes)
-      return make_error(Code::kInvalidArgument, fmt::format("--sizes: over {} sizes", kMostSizes));
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("--sizes: more than {} sizes", kMostSizes));
     at = comma + 1;
   }
   return sizes;

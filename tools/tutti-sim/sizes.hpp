@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes as nccl-tests writes them: 8, 1K, 64M, 1G, binary. Pure.
 #pragma once
 

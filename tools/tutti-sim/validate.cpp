@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "validate.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
 
-#include "model/fit.hpp"
-#include "model/predict.hpp"
+#include "lab/fit.hpp"
+#include "lab/predict.hpp"
 
 namespace tutti::sim {
 namespace {
@@ -103,11 +104,11 @@ void append_ratios(const std::vector<std::pair<std::size_t, std::size_t>>& rival
   for (const auto& [a, b] : rivals) times.push_back(times[a] / times[b]);
 }
 
-Result<std::vector<double>> fit_on(const std::vector<Sample>& samples, const Profile& profile) {
+Result<FitResult> fit_on(const std::vector<Sample>& samples, const Profile& profile) {
   FitProblem problem;
   for (const Sample& sample : samples) problem.measured.push_back(sample.point.time_us);
   for (const FitGroup& group : profile.fit) problem.spreads.push_back(group.spread);
-  if (problem.spreads.empty()) return std::vector<double>{};
+  if (problem.spreads.empty()) return FitResult{};
   if (problem.measured.size() <= problem.spreads.size())
     return make_error(Code::kInvalidArgument,
                       fmt::format("profile {} has {} groups of constants, too many for {} points",
@@ -119,8 +120,15 @@ Result<std::vector<double>> fit_on(const std::vector<Sample>& samples, const Pro
     append_ratios(rivals, times);
     return times;
   };
-  TUTTI_TRY_ASSIGN(FitResult fit, fit_factors(problem));
-  return std::move(fit.factors);
+  return fit_factors(problem);
+}
+
+// The groups of constants that strayed as far as a fit lets them.
+std::vector<std::string> bounds_of(const Profile& profile, const FitResult& fit) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < fit.at_bound.size(); ++i)
+    if (fit.at_bound[i]) names.push_back(profile.fit[i].name);
+  return names;
 }
 
 // By (group, size).
@@ -143,7 +151,7 @@ Result<std::vector<Case>> cases_of(const std::vector<Sample>& samples, const Pro
   return cases;
 }
 
-// Which fold leaves a sample out: a name for each.
+// Returns the name of the fold that leaves a sample out.
 std::string part_of(const Study& study, const Sample& sample) {
   const Group& group = study.groups[sample.group];
   switch (study.leave_out) {
@@ -186,10 +194,11 @@ Result<Fold> run_fold(const Study& study, const Profile& profile, const Samples&
   if (study.leave_out != LeaveOut::kNothing) {
     fold.fitted_points = train.size();
     fold.factors = profile.fit.size();
-    TUTTI_TRY_ASSIGN(const std::vector<double> factors, fit_on(train, profile));
-    fold.profile = scaled(profile, factors);
-    for (std::size_t i = 0; i < factors.size(); ++i)
-      fold.changes.push_back(fmt::format("{} {:.2f}", profile.fit[i].name, factors[i]));
+    TUTTI_TRY_ASSIGN(const FitResult fit, fit_on(train, profile));
+    fold.profile = scaled(profile, fit.factors);
+    for (std::size_t i = 0; i < fit.factors.size(); ++i)
+      fold.changes.push_back(fmt::format("{} {:.2f}", profile.fit[i].name, fit.factors[i]));
+    fold.at_bound = bounds_of(profile, fit);
   }
   const std::size_t count = samples.candidates().size();
   TUTTI_TRY_ASSIGN(const std::vector<Case> fitted, cases_of(train, fold.profile, count));
@@ -216,7 +225,7 @@ Result<StudyResult> validate(const Study& study, const Profile& profile) {
   }
   if (study.leave_out != LeaveOut::kNothing && parts.size() < 2)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("study '{}' leaves out {}, but there is nothing else to fit on",
+                      fmt::format("study '{}' leaves out {}, but there is nothing else to fit to",
                                   study.name, parts.empty() ? "nothing" : parts[0]));
   StudyResult result{samples.candidates(), {}};
   for (const std::string& part : parts) {
@@ -252,10 +261,10 @@ Overall overall_of(const StudyResult& result) {
   return overall;
 }
 
-Result<Profile> fit_all(const Study& study, const Profile& profile) {
+Result<WholeFit> fit_all(const Study& study, const Profile& profile) {
   TUTTI_TRY_ASSIGN(const Samples samples, Samples::make(study, profile));
-  TUTTI_TRY_ASSIGN(const std::vector<double> factors, fit_on(samples.all(), profile));
-  return scaled(profile, factors);
+  TUTTI_TRY_ASSIGN(const FitResult fit, fit_on(samples.all(), profile));
+  return WholeFit{scaled(profile, fit.factors), bounds_of(profile, fit)};
 }
 
 }  // namespace tutti::sim

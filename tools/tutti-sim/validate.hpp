@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A study of measured tables: fits a profile on part of them, predicts the rest, and says how well
 // that would have chosen.
 #pragma once
@@ -7,8 +8,8 @@
 
 #include "base/result.hpp"
 #include "evaluate.hpp"
+#include "lab/profile.hpp"
 #include "measured.hpp"
-#include "model/profile.hpp"
 
 namespace tutti::sim {
 
@@ -24,8 +25,10 @@ struct Fold {
   std::size_t fitted_points = 0, factors = 0;
   Profile profile;                   // fitted
   std::vector<std::string> changes;  // "network 1.31"
-  Errors fit_errors;                 // on what was fitted
-  Errors errors;                     // on what was left out, as the rest
+  // Groups of constants that strayed as far as a fit lets them: the data ask for more.
+  std::vector<std::string> at_bound;
+  Errors fit_errors;  // on what was fitted
+  Errors errors;      // on what was left out, as the rest
   Regret regret;
   Winners winners;
   std::vector<Crossover> crossovers;
@@ -52,6 +55,10 @@ struct Overall {
 [[nodiscard]] Result<StudyResult> validate(const Study& study, const Profile& profile);
 
 // The profile fitted on all of the study: what a default is made of.
-[[nodiscard]] Result<Profile> fit_all(const Study& study, const Profile& profile);
+struct WholeFit {
+  Profile profile;
+  std::vector<std::string> at_bound;  // as of a fold
+};
+[[nodiscard]] Result<WholeFit> fit_all(const Study& study, const Profile& profile);
 
 }  // namespace tutti::sim

@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "validate_command.hpp"
 
 #include <fmt/format.h>
 
 #include <fstream>
 
+#include "lab/profile.hpp"
 #include "manifest.hpp"
 #include "measured.hpp"
-#include "model/profile.hpp"
 #include "sizes.hpp"
 #include "validate.hpp"
 
@@ -19,8 +20,8 @@ void print_crossovers(const Fold& fold, const Study& study, std::FILE* out) {
   for (const Crossover& each : fold.crossovers) {
     const std::string_view group = study.groups[each.group].name;
     if (!each.predicted_bytes) {
-      fmt::print(out, "    crossover {}, {}: measured {}, predicted outside of the sizes\n",
-                 each.pair, group, short_size(each.measured_bytes));
+      fmt::print(out, "    crossover {}, {}: measured {}, predicted outside the sizes\n", each.pair,
+                 group, short_size(each.measured_bytes));
       continue;
     }
     fmt::print(out, "    crossover {}, {}: measured {}, predicted {}: factor {:.2f}\n", each.pair,
@@ -40,6 +41,13 @@ void print_regrets(const Regret& chosen, const std::vector<BaselineScore>& basel
                each.rule == each.kind ? "" : each.rule);
 }
 
+void print_bounds(const std::vector<std::string>& names, std::FILE* out) {
+  if (names.empty()) return;
+  fmt::print(out,
+             "    at bound   {}: the fit reached its limit; the tables suggest a value beyond it\n",
+             fmt::join(names, ", "));
+}
+
 void print_fold(const Fold& fold, const Study& study, std::FILE* out) {
   if (study.leave_out == LeaveOut::kNothing) {
     fmt::print(out, "  not fitted, all scored\n");
@@ -47,13 +55,14 @@ void print_fold(const Fold& fold, const Study& study, std::FILE* out) {
     fmt::print(out, "  left out: {}; {} factors fitted on {} other points\n", fold.left_out,
                fold.factors, fold.fitted_points);
     fmt::print(out, "    factors    {}\n", fmt::join(fold.changes, ", "));
+    print_bounds(fold.at_bound, out);
     fmt::print(out, "    fitted on  median error {:.1f} %, p90 {:.1f} %\n",
                percent(fold.fit_errors.median), percent(fold.fit_errors.p90));
   }
   fmt::print(out, "    predicted  median error {:.1f} %, p90 {:.1f} %, {} points\n",
              percent(fold.errors.median), percent(fold.errors.p90), fold.errors.points);
-  fmt::print(out, "    winner     right {} of {}, ties within {:.0f} % count\n", fold.winners.right,
-             fold.winners.of, percent(kTie));
+  fmt::print(out, "    winner     right {} of {} (ties within {:.0f} % count)\n",
+             fold.winners.right, fold.winners.of, percent(kTie));
   print_crossovers(fold, study, out);
   print_regrets(fold.regret, fold.baselines, out);
 }
@@ -79,17 +88,23 @@ void print_points(const Fold& fold, const Study& study, const std::vector<std::s
                    each.predicted_us[i]);
 }
 
-Status save(const Study& study, const Profile& profile, const std::string& folder) {
+Status save(const Study& study, const Profile& profile, const std::string& folder, std::FILE* out) {
   constexpr std::string_view kPrior = "-prior";
-  TUTTI_TRY_ASSIGN(Profile fitted, fit_all(study, profile));
+  TUTTI_TRY_ASSIGN(WholeFit whole, fit_all(study, profile));
+  Profile& fitted = whole.profile;
   if (fitted.name.ends_with(kPrior)) fitted.name.resize(fitted.name.size() - kPrior.size());
-  fitted.description = fmt::format("Fitted by tutti-sim validate on all of: {}. Began as {}: {}",
-                                   study.name, profile.name, profile.description);
+  fitted.description =
+      fmt::format("Fitted by tutti-sim validate to all of: {}. Started from {}: {}", study.name,
+                  profile.name, profile.description);
   const std::string path = fmt::format("{}/{}.json", folder, fitted.name);
   std::ofstream file(path);
   file << to_json(fitted) << "\n";
-  if (file.flush()) return {};
-  return make_error(Code::kSystemError, fmt::format("{} cannot be written", path));
+  if (!file.flush())
+    return make_error(Code::kSystemError, fmt::format("{} cannot be written", path));
+  if (out == nullptr) return {};
+  fmt::print(out, "  fitted to all tables, in {}\n", path);
+  print_bounds(whole.at_bound, out);
+  return {};
 }
 
 }  // namespace
@@ -110,7 +125,8 @@ Status validate_folder(const ValidateOptions& options, std::FILE* out) {
       }
     }
     if (!options.points) print_overall(result, out);
-    if (!options.save_fit.empty()) TUTTI_TRY(save(study, profile, options.save_fit));
+    if (!options.save_fit.empty())
+      TUTTI_TRY(save(study, profile, options.save_fit, options.points ? nullptr : out));
   }
   if (options.points) return {};
   fmt::print(out, "skipped {} files\n", measurements.skipped.size());

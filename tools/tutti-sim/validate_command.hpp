@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `tutti-sim validate`: the report on a folder of measured tables.
 #pragma once
 

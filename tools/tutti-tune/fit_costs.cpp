@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti-tune/fit_costs.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "model/fit.hpp"
-#include "runtime/choice.hpp"
+#include "lab/fit.hpp"
+#include "plan/choice.hpp"
 
 namespace tutti::tune {
 namespace {
@@ -54,7 +55,9 @@ class Pricing {
       TUTTI_TRY_ASSIGN(const Forced forced, parse_forced(sample.plan));
       auto& found = pricing.contenders_[{sample.plan, sample.ranks}];
       if (found.empty()) {
-        TUTTI_TRY_ASSIGN(found, contenders(pricing.settings_, forced, sample.ranks));
+        // tutti-tune measures all-reduces.
+        const Problem problem{.collective = Collective::kAllReduce, .ranks = sample.ranks};
+        TUTTI_TRY_ASSIGN(found, contenders(pricing.settings_, forced, problem));
       }
     }
     return pricing;

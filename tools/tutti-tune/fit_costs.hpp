@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Costs from measured times of plans: factors on the library's own, by relative residuals. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tutti-tune: what plans cost on this machine, measured in under two seconds and kept for `auto`.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include "common/contest.hpp"
 #include "common/flags.hpp"
 #include "common/launch.hpp"
+#include "tutti-tune/choose.hpp"
 #include "tutti-tune/fit_costs.hpp"
 #include "tutti-tune/plans.hpp"
 
@@ -132,12 +134,11 @@ void print_report(const std::vector<Sample>& samples, const Fitted& fitted, bool
       fmt::print(" {:>10.4g}", fitted.costs.*set.costs.*member.value);
     fmt::print("\n");
   }
-  fmt::print("{} samples; median residual {:.0f}%, with the library's own costs {:.0f}%\n",
+  fmt::print("{} samples; median residual {:.0f}%, with the built-in costs {:.0f}%\n",
              samples.size(), 100 * fitted.residual, 100 * fitted.residual_before);
   if (!fitted.at_bound.empty())
     fmt::print(
-        "as far from the library's own as a fit goes: {}; was the machine busy? Tune again "
-        "when it is idle\n",
+        "the fit reached its limit for: {}; if the machine was busy, tune again when it is idle\n",
         fmt::join(fitted.at_bound, ", "));
 }
 
@@ -148,16 +149,16 @@ int fail(const Error& error) {
 
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  // What is measured must not depend on an earlier profile, nor on what the user forces.
+  // The measurement must not depend on an earlier profile, nor on what the user forces.
   for (const char* name : {"TUTTI_PROFILE", "TUTTI_ALGO", "TUTTI_PROTO", "TUTTI_SLOTS",
                            "TUTTI_SLOT_BYTES", "TUTTI_REPLICAS", "TUTTI_SLICES"})
     ::unsetenv(name);
   ::setenv("TUTTI_PROFILE", "off", 1);
   std::FILE* const file = std::tmpfile();
-  if (file == nullptr) return fail({Code::kSystemError, "no temporary file", kNoRank});
+  if (file == nullptr) return fail({Code::kSystemError, "cannot create a temporary file", kNoRank});
   const int cores = usable_cpus();
   std::vector<Session> all = sessions(cores);
-  // Where no rank may read another's memory those plans are never chosen.
+  // If no rank may read another's memory, those plans are never chosen.
   const char* const cma = std::getenv("TUTTI_CMA");
   if (!has_cross_memory_attach() || (cma != nullptr && std::string_view(cma) == "off"))
     std::erase_if(all, [](const Session& session) { return attaches(session); });
@@ -179,10 +180,11 @@ int run(const Options& options) {
   const auto path = options.output.empty() ? profile_path("auto") : options.output;
   if (!path)
     return fail({Code::kInvalidArgument,
-                 "neither XDG_CACHE_HOME nor HOME is set: say where with --output", kNoRank});
+                 "neither XDG_CACHE_HOME nor HOME is set; name the file with --output", kNoRank});
   if (const Status written = write_profile(profile, *path); !written) return fail(written.error());
   fmt::print("written to {}{}\n", *path,
-             options.output.empty() ? "; auto prices with it from now on" : "; set TUTTI_PROFILE");
+             options.output.empty() ? "; the automatic choice uses it from now on"
+                                    : "; set TUTTI_PROFILE to use it");
   return EXIT_SUCCESS;
 }
 
@@ -191,15 +193,33 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   tutti::tune::Options options;
-  CLI::App app("Measures what plans cost on this machine, for the library to price with",
-               "tutti-tune");
+  CLI::App app(
+      "Measures communication costs on this machine; the library uses them to choose algorithms.",
+      "tutti-tune");
   app.add_option("-o,--output", options.output,
-                 "file of the profile; else where the library looks");
+                 "file of the profile; not given: the one that the library reads");
   app.add_flag("-n,--dry-run", options.dry_run, "write nothing");
   app.add_flag("-v,--verbose", options.verbose, "print every sample");
   app.add_option("--seconds", options.seconds, "for measuring")
       ->check(CLI::Range(0.2, 600.0))
       ->default_val(1.2);
+  tutti::tune::ChooseOptions job;
+  CLI::App* const choose = app.add_subcommand(
+      "choose",
+      "print the plan that each size would take in a job, without running or measuring it");
+  choose->add_option("--ranks", job.ranks)->required()->check(CLI::Range(1, 1 << 20));
+  choose
+      ->add_option("--ranks-per-host", job.ranks_per_host,
+                   "ranks per host; not given: all on one host")
+      ->check(CLI::Range(1, 1 << 20));
+  choose->add_option("--cores", job.cores, "cores of all hosts together; not given: one per rank")
+      ->check(CLI::Range(1, 1 << 24));
+  choose->add_option("--wire-alpha-ns", job.wire_alpha_ns, "latency of a message between hosts")
+      ->check(CLI::Range(0.0, 1e9));
+  choose->add_option("--wire-GBps", job.wire_GBps, "bandwidth of a host's interface")
+      ->check(CLI::Range(1e-3, 1e4));
   if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
-  return tutti::tune::run(options);
+  if (!choose->parsed()) return tutti::tune::run(options);
+  const tutti::Status chosen = tutti::tune::choose(job, stdout);
+  return chosen ? EXIT_SUCCESS : tutti::tune::fail(chosen.error());
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tutti-tune measures.
 #pragma once
 
@@ -23,7 +24,7 @@ struct Session {
 // Every protocol among two ranks and among more ranks than cores, if that is not too many.
 [[nodiscard]] std::vector<Session> sessions(int cores);
 
-// What came out: a plan's time, and in which session.
+// Holds a plan's time, and the session in which it was measured.
 struct Sample {
   int ranks = 2;
   bool windows = false;

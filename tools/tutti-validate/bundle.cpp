@@ -1,14 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti-validate/bundle.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "lab/profile.hpp"
 
 namespace tutti::validate {
 namespace {
@@ -16,6 +20,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kTable = "all_reduce.csv";
+constexpr const char* kProfile = "profile.json";
+constexpr const char* kMachine = "machine.json";
 
 std::string family_of(const std::string& name) { return name.substr(0, name.find('@')); }
 // Is it a family as the profile `tutti` knows them? Those that read other ranks' memory are not.
@@ -50,6 +56,26 @@ std::string table_of(const Run& run) {
   return text;
 }
 
+// The profile `tutti` with the costs of this run.
+Result<Profile> profile_of(const Run& run) {
+  TUTTI_TRY_ASSIGN(Profile profile, load_profile("tutti"));
+  profile.name = "tutti-" + run.host;
+  profile.description = "Tutti with what auto priced with: " + run.cost_source;
+  const auto set = [&](const char* protocol, const HostCosts& costs) {
+    const auto constant = [&](const char* name, double value) {
+      if (double* const found = find_constant(profile, fmt::format("{}.{}", protocol, name)))
+        *found = value;
+    };
+    constant("shared.alpha_ns", costs.alpha_ns);
+    constant("step_ns", costs.step_ns);
+    constant("operand_ns_per_byte", costs.beta_ns_per_byte);
+    constant("switch_ns", costs.switch_ns);
+  };
+  set("flagged", run.profile.costs.flagged);
+  set("slots", run.profile.costs.slotted);
+  return profile;
+}
+
 json manifest_of(const Run& run) {
   json algorithms;
   for (const perf::ContestSize& size : run.sizes)
@@ -62,7 +88,7 @@ json manifest_of(const Run& run) {
                               {"cores_per_node", run.cores},
                               {"intra", {{"kind", "shm"}}}};
   root["studies"] = json::array({{{"name", "all-reduce on " + run.host + ", forced"},
-                                  {"profile", "tutti"},
+                                  {"profile", kProfile},
                                   {"leave_out", "nothing"},
                                   {"tables", json::array({{{"file", kTable},
                                                            {"cluster", "here"},
@@ -80,16 +106,33 @@ Status write_bundle(const Run& run, const std::string& folder) {
     return make_error(Code::kSystemError,
                       fmt::format("{}: cannot be made: {}", folder, error.message()));
   TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kTable), table_of(run)));
+  TUTTI_TRY_ASSIGN(const Profile profile, profile_of(run));
+  TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kProfile), to_json(profile) + "\n"));
+  TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kMachine), to_json(run.profile) + "\n"));
   return write_text(folder + "/manifest.json", manifest_of(run).dump(1) + "\n");
 }
 
+void take_profile(Run& run) {
+  run.profile = {.machine = describe_machine(), .created = "not tuned", .measured = {}};
+  run.cost_source = "the library's own costs";
+  const char* const setting = std::getenv("TUTTI_PROFILE");
+  const auto path = profile_path(setting == nullptr ? "auto" : setting);
+  if (!path) return;
+  Result<MachineProfile> found = read_profile(*path);
+  if (!found) return;
+  run.profile = *std::move(found);
+  run.cost_source = *path + ", of " + run.profile.created;
+}
+
 void learn(const Run& run, MachineProfile& profile) {
-  std::erase_if(profile.measured,
-                [&](const MeasuredPlan& plan) { return plan.ranks == run.ranks; });
+  std::erase_if(profile.measured, [&](const MeasuredPlan& plan) {
+    return plan.collective == Collective::kAllReduce && plan.ranks == run.ranks;
+  });
   for (const perf::ContestSize& size : run.sizes)
     for (const perf::Competitor& one : size.competitors)
       if (one.name != "auto")
-        profile.measured.push_back({.ranks = run.ranks,
+        profile.measured.push_back({.collective = Collective::kAllReduce,
+                                    .ranks = run.ranks,
                                     .bytes = size.bytes,
                                     .name = one.name,
                                     .time_us = perf::median(one.times_us),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tutti-validate keeps of a run.
 #pragma once
 
@@ -13,12 +14,20 @@ namespace tutti::validate {
 struct Run {
   std::string host;
   int ranks = 1, cores = 1;
+  MachineProfile profile;   // with whose costs `auto` priced
+  std::string cost_source;  // whence these came, for people
   std::vector<perf::ContestSize> sizes;
 };
 
-// FOLDER/manifest.json and FOLDER/all_reduce.csv, as tools/tutti-sim/README.md describes them; the
-// folder is made. kSystemError with the path that cannot be written.
+// FOLDER/manifest.json and FOLDER/all_reduce.csv, as tools/tutti-sim/README.md describes them, and
+// what `auto` priced with: machine.json, for TUTTI_PROFILE, and profile.json, the same costs as the
+// profile that the manifest names. The folder is made. kSystemError with the path that cannot be
+// written.
 [[nodiscard]] Status write_bundle(const Run& run, const std::string& folder);
+
+// The profile that the library prices with under the TUTTI_PROFILE of this process; its own costs
+// where there is none.
+void take_profile(Run& run);
 
 // Puts the medians and spreads into the profile, in place of those of the same ranks.
 void learn(const Run& run, MachineProfile& profile);

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // tutti-validate: every algorithm forced on what the program runs on, beside what `auto` takes and
 // what the library thought it would cost. Under any launcher, or with processes of its own.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -48,7 +49,7 @@ Verdict judge(const perf::ContestSize& size) {
              priced_us, 100 * verdict.price_off, 100 * verdict.regret, size.chosen,
              verdict.regret <= 0.05 ? "-"
              : best.name == size.chosen
-                 ? fmt::format("the same, forced ({:.4g} us): noise", best_us)
+                 ? fmt::format("the same plan, forced ({:.4g} us): noise", best_us)
                  : fmt::format("{} ({:.4g} us)", best.name, best_us));
   static_cast<void>(std::fflush(stdout));
   return verdict;
@@ -63,12 +64,13 @@ Status keep(const Options& options, const Run& run) {
   const auto path = profile_path("auto");
   if (!path)
     return make_error(Code::kInvalidArgument,
-                      "--learn: neither XDG_CACHE_HOME nor HOME is set, so there is no profile");
+                      "--learn: neither XDG_CACHE_HOME nor HOME is set, so there is no place for a "
+                      "profile; set one of them");
   MachineProfile profile{.machine = describe_machine(), .created = "not tuned", .measured = {}};
   if (Result<MachineProfile> known = read_profile(*path)) profile = *std::move(known);
   learn(run, profile);
   TUTTI_TRY(write_profile(profile, *path));
-  fmt::print("# learnt {} medians in {}\n", profile.measured.size(), *path);
+  fmt::print("# wrote {} medians to {}\n", profile.measured.size(), *path);
   return {};
 }
 
@@ -82,8 +84,8 @@ int report(const Options& options, const Run& run, const std::vector<Verdict>& v
   const double mean = 100 * sum / n;
   const double worst = 100 * std::ranges::max(verdicts, {}, &Verdict::regret).regret;
   fmt::print(
-      "# {} ranks: regret of auto mean {:.1f}%, worst {:.1f}%; prices off by {:.0f}% on "
-      "average\n",
+      "# {} ranks: regret of auto mean {:.1f}%, worst {:.1f}%; prices differ from times by {:.0f}% "
+      "on average\n",
       run.ranks, mean, worst, 100 * off / n);
   if (const Status kept = keep(options, run); !kept) {
     fmt::print(stderr, "tutti-validate: {}\n", kept.error().message);
@@ -101,12 +103,18 @@ int take_part(perf::Job& job, const Options& options, bool launched) {
         [launched] { return launched ? Launcher::unique_id().value : UniqueId::create().value; });
     Communicator comm(UniqueId{id}, job.processes(), job.process());
     const bool prints = job.process() == 0;
-    Run run{.host = host_name(), .ranks = job.processes(), .cores = machine_cpus(), .sizes = {}};
+    Run run{.host = host_name(),
+            .ranks = job.processes(),
+            .cores = machine_cpus(),
+            .profile = {},
+            .cost_source = {},
+            .sizes = {}};
+    take_profile(run);
     std::vector<Verdict> verdicts;
     if (prints)
       fmt::print("# {} on {}, {}\n{:>10} {:>10} {:>10} {:>7} {:>8}  {:<38} {}\n", run.ranks,
                  run.host, describe_machine(), "bytes", "auto us", "priced us", "off", "regret",
-                 "auto took", "best, where more than 5% better");
+                 "auto took", "best, if more than 5% better");
     run.sizes = perf::run_contest(comm, options.contest, [&](const perf::ContestSize& size) {
       if (prints) verdicts.push_back(judge(size));
     });
@@ -123,14 +131,14 @@ int run(const Options& options) {
   const bool launched = launcher.nranks() > 1;
   if (!launched && options.procs < 2) {
     fmt::print(stderr,
-               "tutti-validate: one process alone has nothing to choose; give --procs N, "
-               "or start it under a launcher\n");
+               "tutti-validate: a job of one process has no choice to compare; give --procs N, or "
+               "start the tool under a launcher\n");
     return 2;
   }
   if (launched && options.procs != 0) {
     fmt::print(stderr,
-               "tutti-validate: --procs and a launcher's {} processes; leave one out "
-               "(TUTTI_LAUNCHER=none looks for none)\n",
+               "tutti-validate: --procs cannot be combined with a launcher's {} processes; leave "
+               "--procs out, or set TUTTI_LAUNCHER=none\n",
                launcher.nranks());
     return 2;
   }
@@ -145,9 +153,10 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   tutti::validate::Options options;
-  CLI::App app("Holds the library's choice against every algorithm, forced, on this machine",
-               "tutti-validate");
-  app.add_option("--procs", options.procs, "processes to fork; not under a launcher")
+  CLI::App app(
+      "Compares the library's automatic choice with every algorithm, forced, on this machine.",
+      "tutti-validate");
+  app.add_option("--procs", options.procs, "processes to fork; cannot be combined with a launcher")
       ->check(CLI::Range(2, 1024));
   const auto bytes = CLI::AsSizeValue(false);
   app.add_option("-b,--minbytes", options.contest.min_bytes)->transform(bytes)->default_val(8);
@@ -158,18 +167,27 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(2, 1024))
       ->default_val(4);
   app.add_option("-n,--repetitions", options.contest.repetitions)->check(CLI::Range(4, 1000));
-  app.add_option("--seconds", options.contest.seconds_a_size, "most of a size, but for the least")
+  app.add_option("--seconds", options.contest.seconds_a_size,
+                 "time limit per size (a minimum of repetitions always runs)")
       ->check(CLI::Range(0.001, 3600.0));
-  app.add_flag("--every", options.contest.every_candidate,
-               "every candidate near the cheapest, not the cheapest of each algorithm");
-  app.add_option("-o,--output", options.folder, "folder of a bundle for tutti-sim validate");
+  app.add_flag(
+      "--every", options.contest.every_candidate,
+      "measure every candidate near the cheapest, not only the cheapest of each algorithm");
+  app.add_option("-o,--output", options.folder,
+                 "write a bundle for tutti-sim validate into this folder");
   app.add_flag("--learn", options.learn, "keep the medians in the machine's profile");
-  app.add_option("--most-regret", options.most_regret, "percent, mean: above it the status is 1");
+  app.add_option("--most-regret", options.most_regret,
+                 "exit with status 1 if the mean regret in percent is above this");
   if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
   options.contest.min_bytes = std::max<std::uint64_t>(options.contest.min_bytes, sizeof(float));
   if (const std::string mistake = tutti::perf::mistake_in(options.contest); !mistake.empty()) {
     fmt::print(stderr, "tutti-validate: {}\n", mistake);
     return 2;
   }
-  return tutti::validate::run(options);
+  try {
+    return tutti::validate::run(options);
+  } catch (const std::exception& error) {  // the launcher's variables contradict each other
+    fmt::print(stderr, "tutti-validate: {}\n", error.what());
+    return 2;
+  }
 }

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/shm/segment.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -30,12 +31,12 @@ const char* advice(int error_number) {
     case ENFILE:
       return "raise the machine's limit of open files (sysctl fs.file-max)";
     case ENOSPC:
-      return "enlarge /dev/shm (docker run --shm-size) or choose a smaller arena";
+      return "enlarge /dev/shm (docker run --shm-size) or lower TUTTI_ARENA_BYTES";
     case ENOMEM:
       return "free memory, raise the limits of memory and mappings (ulimit -v, sysctl "
-             "vm.max_map_count), or choose a smaller arena";
+             "vm.max_map_count), or lower TUTTI_ARENA_BYTES";
     case EFBIG:
-      return "raise the file size limit (ulimit -f) or choose a smaller arena";
+      return "raise the file size limit (ulimit -f) or lower TUTTI_ARENA_BYTES";
     case EACCES:
     case EPERM:
     case ENOSYS:
@@ -135,12 +136,15 @@ Status check_fd(int fd, const InboxLayout& layout, Rank rank) {
   if (::fstat(fd, &info) != 0) return refused("cannot examine a peer's segment", errno);
   if (!S_ISREG(info.st_mode) || info.st_nlink != 0) {
     return make_error(Code::kRemoteError,
-                      fmt::format("rank {} handed out something that is no segment", rank), rank);
+                      fmt::format("rank {} sent a descriptor that is not a shared segment; run the "
+                                  "same library on all ranks",
+                                  rank),
+                      rank);
   }
   if (static_cast<std::uint64_t>(info.st_size) != layout.total_bytes()) {
     return make_error(Code::kInvalidUsage,
-                      fmt::format("the segment of rank {} has {} bytes, this rank expects {}: set "
-                                  "the arena's size alike on all ranks",
+                      fmt::format("the segment of rank {} has {} bytes, but this rank expects {}: "
+                                  "set TUTTI_ARENA_BYTES to the same value on all ranks",
                                   rank, info.st_size, layout.total_bytes()),
                       rank);
   }
@@ -191,19 +195,19 @@ Result<std::shared_ptr<Segment>> Segment::map(int fd, const InboxLayout& layout,
   TUTTI_TRY_ASSIGN(auto segment, map_fd(fd, layout));
   const SegmentHeader& header = segment->header();
   if (header.magic != kMagic || header.version != kVersion || header.rank != rank) {
-    return make_error(
-        Code::kRemoteError,
-        fmt::format("what rank {} handed out is no segment of its own of version {}: run the same "
-                    "library on all ranks",
-                    rank, kVersion),
-        rank);
+    return make_error(Code::kRemoteError,
+                      fmt::format("the descriptor that rank {} sent is not its own segment of "
+                                  "version {}: run the same library on all ranks",
+                                  rank, kVersion),
+                      rank);
   }
   if (header.ranks != layout.ranks || header.arena_bytes != layout.arena_bytes) {
     return make_error(
         Code::kInvalidUsage,
-        fmt::format("rank {} has laid out its segment for {} ranks and an arena of "
-                    "{} bytes, this rank for {} and {}",
-                    rank, header.ranks, header.arena_bytes, layout.ranks, layout.arena_bytes),
+        fmt::format(
+            "rank {} made its segment for {} ranks and a receive buffer of {} bytes, but this rank "
+            "expects {} and {}: set TUTTI_ARENA_BYTES to the same value on all ranks",
+            rank, header.ranks, header.arena_bytes, layout.ranks, layout.arena_bytes),
         rank);
   }
   return segment;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A segment: an inbox (transports/inbox.hpp) in shared memory. One rank creates it, its peers map
 // it. Page 0 holds SegmentHeader: identity; `done` on a line of its own.
 //

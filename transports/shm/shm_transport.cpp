@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/shm/shm_transport.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <cstring>
@@ -123,8 +124,8 @@ Status ShmTransport::listen() {
   TUTTI_TRY_ASSIGN(own_, Segment::create(layout_, rank_, backing_));
   if (!own_->sealed()) {
     TUTTI_LOG(log_, LogLevel::kWarn,
-              "rank {}: memfd is refused here; shared memory is an unnamed file of {} bytes in "
-              "/dev/shm instead",
+              "rank {}: the system refuses memfd, so shared memory is an unnamed file of {} bytes "
+              "in /dev/shm",
               rank_, own_->mapped_bytes());
   }
   count_mapping(*own_);
@@ -152,11 +153,11 @@ Result<std::shared_ptr<Segment>> ShmTransport::fetch(const PeerInfo& peer, Deadl
     auto segment = Segment::find(segment_reply.key);
     if (segment && segment->header().rank == peer.rank) return segment;
     return make_error(Code::kRemoteError,
-                      fmt::format("the segment of rank {} is gone from this process", peer.rank),
+                      fmt::format("this process no longer has the segment of rank {}", peer.rank),
                       peer.rank);
   }
   if (!reply.fd) {
-    return make_error(Code::kRemoteError, fmt::format("rank {} handed out no segment", peer.rank),
+    return make_error(Code::kRemoteError, fmt::format("rank {} sent no segment", peer.rank),
                       peer.rank);
   }
   return Segment::map(reply.fd.get(), layout_, peer.rank);
@@ -164,15 +165,17 @@ Result<std::shared_ptr<Segment>> ShmTransport::fetch(const PeerInfo& peer, Deadl
 
 Status ShmTransport::connect(Rank peer, Deadline deadline) {
   if (!in_range(peer)) {
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("connect to rank {} of {}", peer, layout_.ranks));
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("cannot connect to rank {} of {}: there is no such peer", peer, layout_.ranks));
   }
   if (peer == rank_ || peer_of(peer).segment) return {};
-  if (!own_) return make_error(Code::kInvalidUsage, "shm: connect before listen or after close");
+  if (!own_)
+    return make_error(Code::kInvalidUsage, "shm: connect was called before listen or after close");
   const PeerInfo& info = control_.peers()[static_cast<std::size_t>(peer)];
   if (!reaches(info)) {
     return make_error(Code::kInvalidArgument,
-                      fmt::format("rank {} is on host {}, out of reach of shared memory on {}",
+                      fmt::format("rank {} is on host {}, which shared memory on {} cannot reach",
                                   peer, info.host, me().host));
   }
   TUTTI_TRY_ASSIGN(auto segment, fetch(info, deadline));
@@ -185,15 +188,18 @@ Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
   TUTTI_TRY(check_send(spec, limits(), rank_));
   Peer& peer = peer_of(spec.destination);
   if (!peer.segment) {
-    return make_error(Code::kInvalidUsage, fmt::format("rank {} sends to rank {} without connect",
-                                                       rank_, spec.destination));
+    return make_error(Code::kInvalidUsage,
+                      fmt::format("rank {} sends to rank {} before it has connected to it", rank_,
+                                  spec.destination));
   }
   return place(spec, peer.segment->base(), layout_, state_of(peer.send, spec.index));
 }
 
 Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
   TUTTI_TRY(check_recv(spec, limits(), rank_));
-  if (!own_) return make_error(Code::kInvalidUsage, "shm: open_recv before listen or after close");
+  if (!own_)
+    return make_error(Code::kInvalidUsage,
+                      "shm: open_recv was called before listen or after close");
   return place(spec, own_->base(), layout_, state_of(peer_of(spec.source).recv, spec.index));
 }
 

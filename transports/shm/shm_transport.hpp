@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory between the ranks of one host, as processes or as threads.
 //
 // Every rank owns one segment (segment.hpp) in which its peers write; to send to a peer is to map

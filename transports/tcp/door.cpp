@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/door.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -16,7 +17,7 @@ Result<TcpAddress> Door::open(const TcpAddress& at) {
   listener_ = listen_at(at);
   if (!listener_ && errno == EADDRNOTAVAIL)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("tcp: {} is no address of this host", at.ip_text()));
+                      fmt::format("tcp: {} is not an address of this host", at.ip_text()));
   if (!listener_) return errno_error(fmt::format("tcp: cannot listen at {}", at.ip_text()), errno);
   TUTTI_TRY(watch(listener_.get(), kFirstEvent));
   const std::optional<TcpAddress> own = own_address(listener_.get());
@@ -50,7 +51,7 @@ void Door::accept_some() {
     short_since_ns_ = 0;
     if (!socket) return;
     if (newcomers_.size() >= kMostNewcomers)
-      drop(newcomers_.begin(), LogLevel::kInfo, "too many that say nothing");
+      drop(newcomers_.begin(), LogLevel::kInfo, "there are too many silent connections");
     const std::uint64_t event = next_event_++;
     const auto [place, fresh] = newcomers_.emplace(
         event, Newcomer{.socket = std::move(socket), .since_ns = now_ns(), .hello = {}});
@@ -72,7 +73,8 @@ void Door::run_short(int error_number) {
   if (short_since_ns_ == 0) {
     short_since_ns_ = now;
     TUTTI_LOG(log_, LogLevel::kWarn,
-              "tcp: out of descriptors or memory (errno {}): raise 'ulimit -n'; connections wait",
+              "tcp: this process is out of descriptors or memory (errno {}), so connections wait; "
+              "raise 'ulimit -n'",
               error_number);
   }
   short_errno_ = error_number;
@@ -84,7 +86,7 @@ Status Door::tick() {
   if (resume_ns_ == 0 && newcomers_.empty()) return {};
   const std::int64_t now = now_ns();
   while (!newcomers_.empty() && now - newcomers_.begin()->second.since_ns > kSilenceNs)
-    drop(newcomers_.begin(), LogLevel::kInfo, "said no hello in time");
+    drop(newcomers_.begin(), LogLevel::kInfo, "it sent no handshake in time");
   if (resume_ns_ == 0 || now < resume_ns_) return {};
   resume_ns_ = 0;
   TUTTI_TRY(watch(listener_.get(), kFirstEvent));
@@ -92,7 +94,8 @@ Status Door::tick() {
   if (resume_ns_ == 0 || now - short_since_ns_ < kShortageNs || !invitations_.outstanding())
     return {};
   return errno_error(
-      "tcp: no descriptor is left for the connections of other ranks; raise 'ulimit -n'",
+      "tcp: this process has no free descriptor for the connections of other ranks; raise 'ulimit "
+      "-n'",
       short_errno_);
 }
 
@@ -102,13 +105,13 @@ void Door::listen_to(Newcomers::iterator newcomer) {
   const ssize_t got =
       ::recv(socket.get(), bytes + have_bytes, sizeof hello - have_bytes, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return drop(newcomer, LogLevel::kInfo, "hung up without a hello");
+  if (got <= 0) return drop(newcomer, LogLevel::kInfo, "it closed without a handshake");
   have_bytes += static_cast<std::size_t>(got);
   switch (judge(hello, have_bytes, self_)) {
     case Greeting::kUnfinished:
       return;
     case Greeting::kForeign:
-      return drop(newcomer, LogLevel::kWarn, "not of this protocol");
+      return drop(newcomer, LogLevel::kWarn, "it does not speak this protocol");
     case Greeting::kOtherVersion: {
       const HelloReply refusal;  // best effort: the socket's buffer is empty
       static_cast<void>(
@@ -116,7 +119,7 @@ void Door::listen_to(Newcomers::iterator newcomer) {
       return drop(newcomer, LogLevel::kWarn, describe_version(hello.version));
     }
     case Greeting::kMisdirected:
-      return drop(newcomer, LogLevel::kWarn, "for another rank");
+      return drop(newcomer, LogLevel::kWarn, "it asked for another rank");
     case Greeting::kWhole:
       return welcome(newcomer);
   }
@@ -125,7 +128,7 @@ void Door::listen_to(Newcomers::iterator newcomer) {
 void Door::welcome(Newcomers::iterator newcomer) {
   const Hello& hello = newcomer->second.hello;
   const std::optional<Token> reply = invitations_.admit(hello);
-  if (!reply) return drop(newcomer, LogLevel::kWarn, "without a token of this rank");
+  if (!reply) return drop(newcomer, LogLevel::kWarn, "it had no token of this rank");
   const Rank from = hello.from;
   ProcessFd socket = std::move(newcomer->second.socket);
   newcomers_.erase(newcomer);
@@ -137,8 +140,10 @@ void Door::drop(Newcomers::iterator newcomer, LogLevel level, std::string_view w
   newcomers_.erase(newcomer);
   ++strangers_;
   if (level == LogLevel::kWarn && !std::has_single_bit(++warnings_)) return;
-  TUTTI_LOG(log_, level, "tcp: rank {} dropped a connection that is no rank's ({}); {} so far",
-            self_, why, strangers_);
+  TUTTI_LOG(
+      log_, level,
+      "tcp: rank {} dropped a connection that is not from a rank of the job: {}; {} dropped so far",
+      self_, why, strangers_);
 }
 
 }  // namespace tutti::tcp

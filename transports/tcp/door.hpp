@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who connects to a rank, until it has shown that it is a peer.
 //
 // Anybody may knock. A connection that does not begin with a hello of this protocol and version,

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/frame.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace tutti::tcp {
 
@@ -32,7 +33,8 @@ Greeting judge(const Hello& hello, std::size_t have_bytes, Rank self) {
 
 std::string describe_version(std::uint32_t theirs) {
   return fmt::format(
-      "speaks version {} of the wire, this library {}: use the same library in all processes",
+      "it speaks version {} of the protocol, this library {}: use the same library in all "
+      "processes",
       theirs, kVersion);
 }
 

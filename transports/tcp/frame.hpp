@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What travels on a TCP connection between two ranks of one job.
 //
 //   who connects:  Hello, then frames      who accepts:  HelloReply, then frames

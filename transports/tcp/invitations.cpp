@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/invitations.hpp"
 
 #include <sys/random.h>
@@ -18,19 +19,19 @@ std::vector<std::byte> encode(const Invitation& invitation) {
   Writer writer;
   writer.raw(invitation.hello);
   writer.raw(invitation.reply);
-  writer.text(invitation.at.text());
+  writer.text(invitation.at.text(), kMostAddressBytes);
   return writer.take();
 }
 
 Result<Invitation> decode_invitation(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   Invitation invitation;
-  TUTTI_TRY(reader.raw_into(invitation.hello));
-  TUTTI_TRY(reader.raw_into(invitation.reply));
-  TUTTI_TRY_ASSIGN(const std::string address, reader.text(kMostAddressBytes));
+  invitation.hello = reader.block<sizeof(Token)>();
+  invitation.reply = reader.block<sizeof(Token)>();
+  const std::string address = reader.text(kMostAddressBytes);
   TUTTI_TRY(reader.finish());
   const std::optional<TcpAddress> at = parse_tcp(address);
-  if (!at) return make_error(Code::kRemoteError, "malformed message: no TCP address");
+  if (!at) return make_error(Code::kRemoteError, "malformed message: it has no TCP address");
   invitation.at = *at;
   return invitation;
 }
@@ -52,7 +53,7 @@ Result<HandlerReply> Invitations::invite(Rank guest) {
   Invitation invitation{.at = *at_, .hello = {}, .reply = {}};
   if (::getrandom(invitation.hello.data(), sizeof(Token), 0) != sizeof(Token) ||
       ::getrandom(invitation.reply.data(), sizeof(Token), 0) != sizeof(Token))
-    return errno_error("tcp: no random numbers", errno);
+    return errno_error("tcp: the system provides no random numbers", errno);
   expected_[guest] = {invitation.hello, invitation.reply};
   return HandlerReply{.payload = encode(invitation), .lent_fd = -1, .keep = nullptr};
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whom this rank has told where it listens, and with which tokens they prove themselves. Any
 // thread: the service thread invites, the user's thread admits.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/peer.hpp"
 
 #include <bit>
@@ -55,7 +56,7 @@ void Peer::pump() {
   note_taken(*way);
 }
 
-// Of one that is down nothing is needed any more.
+// A connection that is down needs nothing any more.
 void Peer::note_taken(const Stream& way) {
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
@@ -133,7 +134,7 @@ std::string Peer::opening(std::span<const std::byte> bytes) {
   if (reply.magic == kMagic && reply.version != kVersion)
     return "it " + describe_version(reply.version);
   if (reply.magic != kMagic || reply.zero != 0 || !equal(reply.token, reply_))
-    return "it is not the rank that was asked for";
+    return "another rank answered at this address";
   return {};
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank knows of one peer over TCP, and what the peer's frames may touch: the words and
 // cells of its own pair, and the arena. One thread at a time.
 #pragma once
@@ -43,7 +44,7 @@ class Peer final : public Sink {
   // A stream that is down, if any.
   [[nodiscard]] const Stream* broken() const;
 
-  // Of specs that have been checked; open_send needs the mirror.
+  // The specs must have been checked; open_send needs the staging buffer.
   [[nodiscard]] Connection open_send(const ConnectionSpec& spec);
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/stream.hpp"
 
 #include <linux/sockios.h>
@@ -208,6 +209,6 @@ bool Stream::parse_one(Sink& sink, std::size_t& at) {
   return true;
 }
 
-void Stream::fail_dishonest() { fail("it sent what no rank of this job sends"); }
+void Stream::fail_dishonest() { fail("it sent data that no rank of this job sends"); }
 
 }  // namespace tutti::tcp

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One TCP connection: frames out of and into memory that others own.
 //
 // Payload goes from the mirror's slot to the kernel and from the kernel to the inbox's slot without
@@ -30,7 +31,7 @@ class Sink {
   // Of kSlot: where the frame's bytes go; then landed(), once they are all there.
   [[nodiscard]] virtual std::byte* landing(const Frame& frame) = 0;
   [[nodiscard]] virtual bool landed(const Frame& frame) = 0;
-  // Of the other kinds, with the bytes that follow.
+  // Takes a frame of another kind, with the bytes that follow.
   [[nodiscard]] virtual bool take(const Frame& frame, const std::byte* bytes) = 0;
 };
 

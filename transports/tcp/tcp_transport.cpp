@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/tcp_transport.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 
 #include "base/process_fd.hpp"
 #include "base/tcp_socket.hpp"
-#include "transports/spec_check.hpp"
+#include "transports/pumped.hpp"
 #include "transports/tcp/door.hpp"
 #include "transports/tcp/frame.hpp"
 #include "transports/tcp/invitations.hpp"
@@ -40,13 +41,10 @@ constexpr LinkCost kSlotsCost{.alpha_ns = 17'000,
 constexpr std::int64_t kMostAwaitNs = 900'000'000;
 constexpr std::int64_t kConnectNs = 10'000'000'000;  // the kernel would try for two minutes
 
-class TcpTransport final : public Transport {
+class TcpTransport final : public PumpedTransport<Peer, Home> {
  public:
   TcpTransport(ControlChannel& control, const TcpOptions& options)
-      : control_(control), ip_(options.ip), log_(options.log), peers_(control.peers().size()) {
-    home_.rank = control.rank();
-    home_.layout = {static_cast<std::int32_t>(control.peers().size()), options.arena_bytes};
-  }
+      : PumpedTransport(control, options.arena_bytes, options.log), ip_(options.ip) {}
   ~TcpTransport() override { close(); }
 
   [[nodiscard]] std::string_view name() const override { return "tcp"; }
@@ -56,48 +54,17 @@ class TcpTransport final : public Transport {
             .slots = kSlotsCost,
             .arena_bytes = home_.layout.arena_bytes};
   }
-  [[nodiscard]] bool reaches(const PeerInfo& /*peer*/) const override { return true; }
   [[nodiscard]] Status listen() override;
-  [[nodiscard]] Status connect(Rank rank, Deadline deadline) override;
-  [[nodiscard]] Result<Connection> open_send(const ConnectionSpec& spec) override;
-  [[nodiscard]] Result<Connection> open_recv(const ConnectionSpec& spec) override;
-  void publish_done(std::uint64_t operation) override {
-    home_.done = operation;
-    for (Peer* const peer : active_) peer->end_call();
-  }
-  [[nodiscard]] std::uint64_t done_of(Rank rank) const override;
   // The kernel copies from wherever it lies.
   [[nodiscard]] bool may_lend(std::span<const std::byte> /*memory*/) const override { return true; }
-  void take_back() override {
-    for (Peer* const peer : active_) peer->take_back();
-  }
   [[nodiscard]] Status progress() override;
-  [[nodiscard]] Rank unflushed() const override {
-    const auto found = std::ranges::find_if(active_, [](Peer* peer) { return !peer->flushed(); });
-    return found == active_.end() ? kNoRank : (*found)->rank();
-  }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {
     for (Peer* const peer : active_)
       if (const std::uint64_t bytes = peer->unacknowledged_bytes()) return {peer->rank(), bytes};
     return {};
   }
-  [[nodiscard]] bool connected(Rank rank) const override {
-    const Peer* const peer = known(rank);
-    return peer != nullptr && peer->connected();
-  }
-  [[nodiscard]] bool has_left(Rank rank) const override {
-    const Peer* const peer = known(rank);
-    return peer != nullptr && peer->has_left();
-  }
   [[nodiscard]] Status health(Rank rank) const override;
-  [[nodiscard]] std::uint64_t mapped_bytes() const override {
-    // Relaxed: a figure for people, it orders nothing.
-    return mapped_bytes_.load(std::memory_order_relaxed);
-  }
-  void say_goodbye() override {
-    for (Peer* const peer : active_) peer->say_goodbye();
-  }
   void close() override;
 
  private:
@@ -106,21 +73,9 @@ class TcpTransport final : public Transport {
     return static_cast<std::uint64_t>(rank) * 2 + side;
   }
 
-  [[nodiscard]] bool in_range(Rank rank) const { return rank >= 0 && rank < home_.layout.ranks; }
-  [[nodiscard]] SpecLimits limits() const {
-    return {.ranks = home_.layout.ranks, .arena_bytes = home_.layout.arena_bytes};
-  }
-  [[nodiscard]] Peer& peer_of(Rank rank) {
-    auto& peer = peers_[static_cast<std::size_t>(rank)];
-    if (!peer) peer = std::make_unique<Peer>(rank, home_);
-    return *peer;
-  }
-  [[nodiscard]] const Peer* known(Rank rank) const {
-    return in_range(rank) ? peers_[static_cast<std::size_t>(rank)].get() : nullptr;
-  }
+  [[nodiscard]] Status make_link(Peer& peer, Rank rank, Deadline deadline) override;
   [[nodiscard]] Result<Invitation> ask_invitation(Rank rank, Deadline deadline);
   [[nodiscard]] Result<ProcessFd> connect_to(const TcpAddress& at, Deadline deadline);
-  [[nodiscard]] Error of_peer(Error error, Rank rank) const;
   [[nodiscard]] Status make_stream(Peer& peer, Rank rank, Deadline deadline);
   // A stream that begins with `opening`, and with `opening_bytes` from the other end.
   [[nodiscard]] Status attach(Peer& peer, Peer::Side side, ProcessFd socket,
@@ -132,16 +87,10 @@ class TcpTransport final : public Transport {
     for (Peer* const peer : active_) peer->pump();
   }
 
-  ControlChannel& control_;
   const std::string ip_;
-  const Log log_;
-  Home home_;
   std::shared_ptr<Invitations> invitations_;  // shared with the request handler
   ProcessFd epoll_;
   std::optional<Door> door_;  // there while the inbox is
-  std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<Peer*> active_;  // those with a stream
-  std::atomic<std::uint64_t> mapped_bytes_{0};
 };
 
 Status TcpTransport::listen() {
@@ -149,7 +98,7 @@ Status TcpTransport::listen() {
   const std::optional<TcpAddress> at = parse_ip(ip_, 0);
   if (!at)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("tcp: '{}' is no IP address to listen at", ip_));
+                      fmt::format("tcp: '{}' is not an IP address to listen at", ip_));
   epoll_ = ProcessFd::from([] { return ::epoll_create1(EPOLL_CLOEXEC); });
   if (!epoll_) return errno_error("tcp: epoll_create1", errno);
   const bool first = invitations_ == nullptr;  // not again, after close()
@@ -193,26 +142,9 @@ Result<ProcessFd> TcpTransport::connect_to(const TcpAddress& at, Deadline deadli
                                 std::generic_category().message(error_number)));
 }
 
-Status TcpTransport::connect(Rank rank, Deadline deadline) {
-  if (!in_range(rank))
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("connect to rank {} of {}", rank, home_.layout.ranks));
-  if (rank == home_.rank) return {};
-  if (!home_.inbox)
-    return make_error(Code::kInvalidUsage, "tcp: connect before listen or after close");
-  Peer& peer = peer_of(rank);
-  if (peer.mirrored()) return {};
+Status TcpTransport::make_link(Peer& peer, Rank rank, Deadline deadline) {
   if (peer.way() == nullptr) TUTTI_TRY(make_stream(peer, rank, deadline));
-  TUTTI_TRY(peer.make_mirror());
-  mapped_bytes_.fetch_add(home_.layout.total_bytes(), std::memory_order_relaxed);
-  return {};
-}
-
-Error TcpTransport::of_peer(Error error, Rank rank) const {
-  error.message +=
-      fmt::format(" (rank {} on {})", rank, control_.peers()[static_cast<std::size_t>(rank)].host);
-  error.culprit = rank;
-  return error;
+  return peer.make_mirror();
 }
 
 Status TcpTransport::make_stream(Peer& peer, Rank rank, Deadline deadline) {
@@ -241,7 +173,7 @@ Status TcpTransport::attach(Peer& peer, Peer::Side side, ProcessFd socket,
 // which no honest rank makes: the messages of the first are under way.
 void TcpTransport::admit(Rank from, ProcessFd socket, const Token& reply) {
   if (const auto& first = peer_of(from).stream(Peer::kAccepted); first && !first->down()) {
-    TUTTI_LOG(log_, LogLevel::kWarn, "tcp: rank {} connected twice; its first connection stays",
+    TUTTI_LOG(log_, LogLevel::kWarn, "tcp: rank {} connected twice; its first connection is kept",
               from);
     return;
   }
@@ -249,41 +181,18 @@ void TcpTransport::admit(Rank from, ProcessFd socket, const Token& reply) {
   const Status attached = attach(peer_of(from), Peer::kAccepted, std::move(socket), 0,
                                  std::as_bytes(std::span(&answer, 1)));
   if (!attached)
-    TUTTI_LOG(log_, LogLevel::kWarn, "tcp: rank {} came in vain: {}", from,
+    TUTTI_LOG(log_, LogLevel::kWarn, "tcp: dropped the connection from rank {}: {}", from,
               attached.error().message);
-}
-
-Result<Connection> TcpTransport::open_send(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_send(spec, limits(), home_.rank));
-  Peer& peer = peer_of(spec.destination);
-  if (!peer.mirrored())
-    return make_error(Code::kInvalidUsage, fmt::format("rank {} sends to rank {} without connect",
-                                                       home_.rank, spec.destination));
-  return peer.open_send(spec);
-}
-
-Result<Connection> TcpTransport::open_recv(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_recv(spec, limits(), home_.rank));
-  if (!home_.inbox)
-    return make_error(Code::kInvalidUsage, "tcp: open_recv before listen or after close");
-  return peer_of(spec.source).open_recv(spec);
-}
-
-std::uint64_t TcpTransport::done_of(Rank rank) const {
-  if (rank == home_.rank) return home_.done;
-  const Peer* const peer = known(rank);
-  return peer == nullptr ? 0 : peer->done();
 }
 
 Status TcpTransport::health(Rank rank) const {
   const Peer* const peer = known(rank);
   const Stream* const way = peer == nullptr ? nullptr : peer->broken();
   if (way == nullptr) return {};
-  return make_error(
-      way->silenced() ? Code::kTimeout : Code::kRemoteError,
-      fmt::format("the TCP connection to rank {} on {} is gone: {}", rank,
-                  control_.peers()[static_cast<std::size_t>(rank)].host, way->cause()),
-      rank);
+  return make_error(way->silenced() ? Code::kTimeout : Code::kRemoteError,
+                    fmt::format("the TCP connection to rank {} on {} is lost: {}", rank,
+                                host_of(rank), way->cause()),
+                    rank);
 }
 
 void TcpTransport::receive_from(Rank rank, Peer::Side side) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP between the ranks of a job, on one host or several, over IPv4 or IPv6.
 //
 // Connections are pumped: the sender writes into a mirror of the peer's inbox, progress() carries

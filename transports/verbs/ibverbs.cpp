@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/ibverbs.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace tutti::verbs {
 namespace {
@@ -15,7 +16,7 @@ Result<Ibverbs> load() {
         Code::kNotSupported,
         fmt::format("RDMA needs {}, which cannot be loaded ({}): install it (Debian: libibverbs1 "
                     "and ibverbs-providers) or set TUTTI_TRANSPORT=tcp",
-                    kName, why != nullptr ? why : "no reason given"));
+                    kName, why != nullptr ? why : "the loader gave no reason"));
   }
   Ibverbs table;
   const char* missing = nullptr;
@@ -52,7 +53,7 @@ Result<Ibverbs> load() {
   find("ibv_fork_init", fork_init);
   if (missing != nullptr)
     return make_error(Code::kNotSupported,
-                      fmt::format("{} lacks {}: is it libibverbs?", kName, missing));
+                      fmt::format("{} lacks {}; check that it is libibverbs", kName, missing));
   // Before anything is registered: programs may fork. Refused where others have begun; kernels from
   // 5.12 on need it no more.
   static_cast<void>(fork_init());

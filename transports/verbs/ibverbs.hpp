@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libibverbs, loaded when it is first asked for: a machine without it starts all the same.
 //
 // Its inline functions (ibv_post_send, ibv_poll_cq, ...) call the device's own and need no symbol;

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/link.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ Result<std::unique_ptr<Link>> Link::make(const Port& port, const RetryPolicy& po
   TUTTI_TRY(link->make_queues(port));
   port.hide_from_children();
   if (::getrandom(&link->first_psn_, sizeof link->first_psn_, 0) != sizeof link->first_psn_)
-    return errno_error("verbs: no random numbers", errno);
+    return errno_error("verbs: the system provides no random numbers", errno);
   link->first_psn_ &= kMostNumber24;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
@@ -50,15 +51,19 @@ Status Link::make_queues(const Port& port) {
   const std::string& device = port.about().device;
   const auto most = static_cast<std::uint32_t>(std::max(port.limits().max_qp_wr, 0));
   if (most < kReceives)
-    return make_error(Code::kSystemError,
-                      fmt::format("verbs: a queue of {} holds {} requests, {} are needed; set "
-                                  "TUTTI_TRANSPORT=tcp",
-                                  device, most, kReceives));
+    return make_error(
+        Code::kSystemError,
+        fmt::format(
+            "verbs: a queue of {} holds {} requests, but {} are needed; set TUTTI_TRANSPORT=tcp",
+            device, most, kReceives));
   send_depth_ = std::min(kSends, most);
   completions_.reset(calls_->create_cq(port.context(), static_cast<int>(send_depth_ + kReceives),
                                        nullptr, port.channel(), 0));
   if (!completions_)
-    return errno_error(fmt::format("verbs: {} has no completion queue left", device), errno);
+    return errno_error(fmt::format("verbs: {} has no completion queue left; end other RDMA "
+                                   "programs, or set TUTTI_TRANSPORT=tcp",
+                                   device),
+                       errno);
   for (const std::uint32_t inline_bytes : kInlineBytes) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = completions_.get();
@@ -75,7 +80,9 @@ Status Link::make_queues(const Port& port) {
                   .signal_every = std::max(send_depth_ / 4, 1U)});
     return {};
   }
-  return errno_error(fmt::format("verbs: {} has no queue pair left (ulimit -l unlimited?)", device),
+  return errno_error(fmt::format("verbs: {} has no queue pair left; raise the limit of locked "
+                                 "memory ('ulimit -l unlimited')",
+                                 device),
                      errno);
 }
 
@@ -159,7 +166,7 @@ void Link::flush() {
   if (first == nullptr) return;
   ibv_send_wr* bad = nullptr;
   if (const int error = ibv_post_send(queue_pair_.get(), first, &bad); error != 0)
-    fail(fmt::format("this rank's adapter took no more requests: {}", std::strerror(error)));
+    fail(fmt::format("this rank's adapter accepts no more requests: {}", std::strerror(error)));
   chain_.clear();
 }
 
@@ -190,8 +197,9 @@ void Link::give_up_if_silent(std::int64_t now_ns) {
   const auto turn_ns = static_cast<std::int64_t>(4096) << policy_.timeout;
   const std::int64_t most_ns = std::max(4 * turn_ns * (policy_.retries + 1), kLeastSilenceNs);
   if (now_ns - silent_since_ns_ > most_ns)
-    fail(fmt::format("it did not answer for {} s, and this rank's adapter does not give up",
-                     most_ns / 1'000'000'000));
+    fail(fmt::format(
+        "it did not answer for {} s, although this rank's adapter has not reported it as lost",
+        most_ns / 1'000'000'000));
 }
 
 void Link::complete(const ibv_wc& completion) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One reliable connection: a queue pair with a completion queue of its own.
 //
 // Made by the user's thread or the service thread, joined to the peer's by either (Links, the
@@ -45,8 +46,8 @@ class Link {
   [[nodiscard]] bool has_room(std::uint64_t bytes) const {
     return chain_.last() - completed_ + requests_for(bytes, message_bytes_) <= send_depth_;
   }
-  // Where has_room. The bytes stay as they are until the peer has them. `signalled`: its completion
-  // is asked for, whether its turn has come or not.
+  // Call it only if has_room() is true. The bytes stay as they are until the peer has them.
+  // `signalled`: its completion is asked for, whether its turn has come or not.
   void add(const Write& write, bool signalled = false);
   // Requests are numbered; the last that was added, and up to which they have completed.
   [[nodiscard]] std::uint64_t last_request() const { return chain_.last(); }
@@ -132,7 +133,9 @@ bool Link::poll(Take&& take) {
       silent_since_ns_ = 0;
       ++taken_receives_;
       if (told == Told::kStranger || !take(ntohl(it.imm_data), it.byte_len))
-        fail("it sent what no rank of this version sends; start all ranks with one version");
+        fail(
+            "it sent data that no rank of this version sends; start all ranks with the same "
+            "version of Tutti");
     }
   }
   if (taken_receives_ >= kRepost && !down()) {

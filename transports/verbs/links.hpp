@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The connections of one rank, as the user's thread and the service thread make them: an end is
 // made by whichever needs it first, and joined to the peer's by whichever sees its card first.
 // Any thread; every method takes the mutex, none holds it while it joins, which can take a second.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank knows of one peer over RDMA: the mirror that it sends from, and what has come. The
 // user's thread.
 #pragma once
@@ -49,7 +50,7 @@ class Peer {
   }
   [[nodiscard]] Link* link() { return link_; }
 
-  // Of specs that have been checked; open_send needs the mirror.
+  // The specs must have been checked; open_send needs the staging buffer.
   [[nodiscard]] Connection open_send(const ConnectionSpec& spec);
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/port.hpp"
 
 #include <fcntl.h>
@@ -112,7 +113,7 @@ Result<std::unique_ptr<Port>> Port::open(const VerbsOptions& options) {
   std::vector<std::string> seen;
   TUTTI_TRY(for_each_device(*calls, [&](const char* device, Handle<ibv_context> context) {
     const auto ports = ports_of(*calls, context.get(), device, filter, options.gid_index);
-    if (ports.empty()) seen.push_back(fmt::format("{} is left out", device));
+    if (ports.empty()) seen.push_back(fmt::format("{} is not selected by TUTTI_IB_HCA", device));
     for (const Candidate& it : ports) {
       if (!it.about.usable()) {
         seen.push_back(tutti::text_of(it.about));
@@ -129,7 +130,7 @@ Result<std::unique_ptr<Port>> Port::open(const VerbsOptions& options) {
   if (!port)
     return make_error(
         Code::kSystemError,
-        fmt::format("verbs: no active RDMA port{}; seen: {}; look at `ibv_devinfo`, or set "
+        fmt::format("verbs: there is no active RDMA port{}; found: {}; see `ibv_devinfo`, or set "
                     "TUTTI_TRANSPORT=tcp",
                     options.hca.empty() ? "" : " among TUTTI_IB_HCA=" + options.hca,
                     seen.empty() ? "no device" : fmt::format("{}", fmt::join(seen, "; "))));
@@ -167,8 +168,8 @@ Result<Memory> Port::register_memory(std::span<std::byte> bytes, int access) con
   if (error_number == EFAULT)
     return make_error(Code::kSystemError, fmt::format("verbs: {} bytes at {} are not all mapped",
                                                       bytes.size(), fmt::ptr(bytes.data())));
-  return errno_error(fmt::format("verbs: {} refuses to register {} bytes; is the limit of locked "
-                                 "memory too small (ulimit -l unlimited)?",
+  return errno_error(fmt::format("verbs: {} refuses to register {} bytes; raise the limit of "
+                                 "locked memory ('ulimit -l unlimited')",
                                  about_.device, bytes.size()),
                      error_number);
 }

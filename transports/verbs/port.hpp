@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An open port of an RDMA device: which one, what it can do, and the memory that it may touch.
 #pragma once
 

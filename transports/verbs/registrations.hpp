@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of the user's memory the adapter may read: a cache of registrations. One that covers what
 // is asked for is used again, since registering pins pages and takes the adapter's word for each.
 //

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/requests.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -63,18 +64,19 @@ constexpr Words kWords[] = {
     {IBV_WC_LOC_PROT_ERR, "LOC_PROT_ERR", "the adapter may not read the memory to be sent"},
     {IBV_WC_WR_FLUSH_ERR, "WR_FLUSH_ERR", "the connection had failed before"},
     {IBV_WC_MW_BIND_ERR, "MW_BIND_ERR", "a memory window could not be bound"},
-    {IBV_WC_BAD_RESP_ERR, "BAD_RESP_ERR", "its adapter gave an answer that cannot be"},
+    {IBV_WC_BAD_RESP_ERR, "BAD_RESP_ERR", "its adapter sent an impossible answer"},
     {IBV_WC_LOC_ACCESS_ERR, "LOC_ACCESS_ERR", "its write does not fit in this rank's memory"},
     {IBV_WC_REM_INV_REQ_ERR, "REM_INV_REQ_ERR", "its adapter found a request invalid"},
     {IBV_WC_REM_ACCESS_ERR, "REM_ACCESS_ERR",
-     "its adapter denied access to its memory: has it closed its connections?"},
+     "its adapter denied access to its memory; it may have closed its connections"},
     {IBV_WC_REM_OP_ERR, "REM_OP_ERR", "its adapter could not carry out a request"},
-    {IBV_WC_RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR", "it had no room for a message, time and again"},
+    {IBV_WC_RNR_RETRY_EXC_ERR, "RNR_RETRY_EXC_ERR",
+     "it repeatedly had no receive buffer for a message"},
     {IBV_WC_LOC_RDD_VIOL_ERR, "LOC_RDD_VIOL_ERR", "the reliable datagram domains do not match"},
     {IBV_WC_REM_INV_RD_REQ_ERR, "REM_INV_RD_REQ_ERR",
      "its adapter found a reliable datagram request invalid"},
     {IBV_WC_REM_ABORT_ERR, "REM_ABORT_ERR", "its adapter aborted a request"},
-    {IBV_WC_INV_EECN_ERR, "INV_EECN_ERR", "an end-to-end context has a number that cannot be"},
+    {IBV_WC_INV_EECN_ERR, "INV_EECN_ERR", "an end-to-end context has an impossible number"},
     {IBV_WC_INV_EEC_STATE_ERR, "INV_EEC_STATE_ERR", "an end-to-end context is in the wrong state"},
     {IBV_WC_FATAL_ERR, "FATAL_ERR", "this rank's adapter has failed"},
     {IBV_WC_RESP_TIMEOUT_ERR, "RESP_TIMEOUT_ERR", "its adapter did not answer in time"},
@@ -91,9 +93,8 @@ std::string cause_of(ibv_wc_status status, std::uint32_t vendor_error, const Ret
         policy.retries, 4.096e-6 * std::ldexp(1.0, static_cast<int>(policy.timeout)));
   for (const Words& words : kWords)
     if (words.status == status)
-      return fmt::format("{} (IBV_WC_{}, vendor's code {:#x})", words.text, words.name,
-                         vendor_error);
-  return fmt::format("completion status {}, vendor's code {:#x}", static_cast<int>(status),
+      return fmt::format("{} (IBV_WC_{}, vendor code {:#x})", words.text, words.name, vendor_error);
+  return fmt::format("completion status {}, vendor code {:#x}", static_cast<int>(status),
                      vendor_error);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work requests: remote writes as a chain that is posted at once, and what a completion that failed
 // means. Pure; needs the verbs' types alone, no device.
 #pragma once

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/selection.hpp"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -57,8 +58,8 @@ Result<HcaFilter> parse_hca_filter(std::string_view text) {
     }
     if (!sound)
       return make_error(Code::kInvalidArgument,
-                        fmt::format("TUTTI_IB_HCA={}: '{}' is no device; write DEVICE or "
-                                    "DEVICE:PORT, joined by commas",
+                        fmt::format("TUTTI_IB_HCA={}: '{}' is not a device; write DEVICE or "
+                                    "DEVICE:PORT, separated by commas",
                                     text, part));
     filter.items.push_back(std::move(item));
   }

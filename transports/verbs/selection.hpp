@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which device, port and GID a rank uses, from what it may choose among. Knows no verbs. Pure.
 #pragma once
 

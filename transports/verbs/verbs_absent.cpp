@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA where the build had no headers of libibverbs.
 #include "transports/verbs/verbs_transport.hpp"
 
@@ -5,10 +6,9 @@ namespace tutti {
 namespace {
 
 tl::unexpected<Error> absent() {
-  return make_error(
-      Code::kNotSupported,
-      "this build has no RDMA: it was made without the headers of libibverbs (Debian: "
-      "libibverbs-dev); set TUTTI_TRANSPORT=tcp");
+  return make_error(Code::kNotSupported,
+                    "this build has no RDMA: it was built without the headers of libibverbs "
+                    "(Debian: libibverbs-dev); set TUTTI_TRANSPORT=tcp");
 }
 
 }  // namespace

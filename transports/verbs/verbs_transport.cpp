@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/verbs_transport.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "base/process_fd.hpp"
-#include "transports/spec_check.hpp"
+#include "transports/pumped.hpp"
 #include "transports/verbs/links.hpp"
 #include "transports/verbs/peer.hpp"
 #include "transports/verbs/port.hpp"
@@ -48,7 +49,8 @@ class Landings {
     const std::size_t bytes = ranks * sizeof(Landing);
     void* const base =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) return errno_error("verbs: no memory for the landings", errno);
+    if (base == MAP_FAILED)
+      return errno_error("verbs: there is no memory for the credit messages", errno);
     return Landings(static_cast<Landing*>(base), bytes);
   }
   [[nodiscard]] Landing* first() const { return memory_.get(); }
@@ -65,20 +67,19 @@ class Landings {
   std::unique_ptr<Landing[], Unmap> memory_;
 };
 
-class VerbsTransport final : public Transport {
+class VerbsTransport final : public PumpedTransport<Peer, Home> {
  public:
   VerbsTransport(ControlChannel& control, const VerbsOptions& options, std::unique_ptr<Port> port)
-      : control_(control),
+      : PumpedTransport(control, options.arena_bytes, options.log),
         policy_{.timeout = options.timeout, .retries = options.retries},
-        log_(options.log),
         port_(std::move(port)),
-        registrations_(*port_),
-        peers_(control.peers().size()) {
-    home_.rank = control.rank();
-    home_.layout = {static_cast<std::int32_t>(control.peers().size()), options.arena_bytes};
+        registrations_(*port_) {
     home_.registrations = &registrations_;
   }
-  ~VerbsTransport() override { close(); }
+  ~VerbsTransport() override {
+    close();
+    peers_.clear();  // before the port, also in a forked child, where close() leaves them
+  }
 
   [[nodiscard]] std::string_view name() const override { return "verbs"; }
   [[nodiscard]] Capabilities capabilities() const override {
@@ -87,20 +88,7 @@ class VerbsTransport final : public Transport {
             .slots = kSlotsCost,
             .arena_bytes = home_.layout.arena_bytes};
   }
-  [[nodiscard]] bool reaches(const PeerInfo& /*peer*/) const override { return true; }
   [[nodiscard]] Status listen() override;
-  [[nodiscard]] Status connect(Rank rank, Deadline deadline) override;
-  [[nodiscard]] Result<Connection> open_send(const ConnectionSpec& spec) override;
-  [[nodiscard]] Result<Connection> open_recv(const ConnectionSpec& spec) override;
-  void publish_done(std::uint64_t operation) override {
-    home_.done = operation;
-    for (Peer* const peer : active_) peer->end_call();
-  }
-  [[nodiscard]] std::uint64_t done_of(Rank rank) const override {
-    if (rank == home_.rank) return home_.done;
-    const Peer* const peer = known(rank);
-    return peer == nullptr ? 0 : peer->done();
-  }
   [[nodiscard]] Result<std::uint64_t> register_memory(std::span<std::byte> memory) override {
     return registrations_.add(memory);
   }
@@ -108,78 +96,39 @@ class VerbsTransport final : public Transport {
   [[nodiscard]] bool may_lend(std::span<const std::byte> memory) const override {
     return registrations_.local_key(memory).has_value();
   }
-  void take_back() override {
-    for (Peer* const peer : active_) peer->take_back();
-  }
   [[nodiscard]] Status progress() override;
-  [[nodiscard]] Rank unflushed() const override {
-    const auto found = std::ranges::find_if(active_, [](Peer* peer) { return !peer->flushed(); });
-    return found == active_.end() ? kNoRank : (*found)->rank();
-  }
   [[nodiscard]] bool await(Rank rank, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {
     const auto found =
         std::ranges::find_if(active_, [](Peer* peer) { return !peer->acknowledged(); });
-    // Of messages, not bytes: the adapter tells by request.
+    // Counts messages, not bytes: the adapter reports per request.
     return found == active_.end() ? Owed{} : Owed{(*found)->rank(), 1};
   }
-  [[nodiscard]] bool connected(Rank rank) const override {
-    const Peer* const peer = known(rank);
-    return peer != nullptr && peer->connected();
-  }
-  [[nodiscard]] bool has_left(Rank rank) const override {
-    const Peer* const peer = known(rank);
-    return peer != nullptr && peer->has_left();
-  }
   [[nodiscard]] Status health(Rank rank) const override;
-  [[nodiscard]] std::uint64_t mapped_bytes() const override {
-    // Relaxed: a figure for people, it orders nothing.
-    return mapped_bytes_.load(std::memory_order_relaxed);
-  }
   void say_goodbye() override {
-    for (Peer* const peer : active_) peer->say_goodbye();
+    PumpedTransport::say_goodbye();
     lingers_ = true;
   }
   void close() override;
 
  private:
-  [[nodiscard]] bool in_range(Rank rank) const { return rank >= 0 && rank < home_.layout.ranks; }
-  [[nodiscard]] SpecLimits limits() const {
-    return {.ranks = home_.layout.ranks, .arena_bytes = home_.layout.arena_bytes};
-  }
-  [[nodiscard]] Peer& peer_of(Rank rank) {
-    auto& peer = peers_[static_cast<std::size_t>(rank)];
-    if (!peer) peer = std::make_unique<Peer>(rank, home_);
-    return *peer;
-  }
-  [[nodiscard]] Peer* known(Rank rank) const {
-    return in_range(rank) ? peers_[static_cast<std::size_t>(rank)].get() : nullptr;
-  }
-  [[nodiscard]] const std::string& host_of(Rank rank) const {
-    return control_.peers()[static_cast<std::size_t>(rank)].host;
-  }
+  [[nodiscard]] Status make_link(Peer& peer, Rank rank, Deadline deadline) override;
   [[nodiscard]] Status meet(Rank rank, Deadline deadline);
   void take_links();
   void look_at_events();
   void linger();
 
-  ControlChannel& control_;
   const RetryPolicy policy_;
-  const Log log_;
   const std::unique_ptr<Port> port_;
   Registrations registrations_;
-  Home home_;
   std::optional<Landings> landings_;
   Memory landings_memory_ = no_memory(), arena_memory_ = no_memory();
   std::shared_ptr<Links> links_;  // shared with the request handler
   std::uint64_t taken_links_ = 0;
-  std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<Peer*> active_;  // those with a link
   std::uint32_t turns_ = 0;
   mutable std::int64_t next_probe_ns_ = 0;
   bool lingers_ = false;
   const std::uint64_t generation_ = fork_generation();
-  std::atomic<std::uint64_t> mapped_bytes_{0};
 };
 
 Status VerbsTransport::listen() {
@@ -216,20 +165,11 @@ Status VerbsTransport::listen() {
   return {};
 }
 
-Status VerbsTransport::connect(Rank rank, Deadline deadline) {
-  if (!in_range(rank))
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("connect to rank {} of {}", rank, home_.layout.ranks));
-  if (rank == home_.rank) return {};
-  if (!home_.inbox)
-    return make_error(Code::kInvalidUsage, "verbs: connect before listen or after close");
-  Peer& peer = peer_of(rank);
-  if (peer.mirrored()) return {};
+Status VerbsTransport::make_link(Peer& peer, Rank rank, Deadline deadline) {
   TUTTI_TRY(meet(rank, deadline));
   take_links();
   TUTTI_TRY(peer.make_mirror(*port_));
   peer.say_hello();
-  mapped_bytes_.fetch_add(home_.layout.total_bytes(), std::memory_order_relaxed);
   return {};
 }
 
@@ -240,10 +180,7 @@ Status VerbsTransport::meet(Rank rank, Deadline deadline) {
                                                     std::as_bytes(std::span(&mine, 1)), deadline));
   Status joined = links_->join(rank, reply.payload);
   if (joined) return {};
-  Error error = std::move(joined).error();
-  error.message += fmt::format(" (rank {} on {})", rank, host_of(rank));
-  error.culprit = rank;
-  return tl::unexpected(std::move(error));
+  return tl::unexpected(of_peer(std::move(joined).error(), rank));
 }
 
 void VerbsTransport::take_links() {
@@ -255,22 +192,6 @@ void VerbsTransport::take_links() {
     peer.take_link(link);
     active_.push_back(&peer);
   });
-}
-
-Result<Connection> VerbsTransport::open_send(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_send(spec, limits(), home_.rank));
-  Peer& peer = peer_of(spec.destination);
-  if (!peer.mirrored())
-    return make_error(Code::kInvalidUsage, fmt::format("rank {} sends to rank {} without connect",
-                                                       home_.rank, spec.destination));
-  return peer.open_send(spec);
-}
-
-Result<Connection> VerbsTransport::open_recv(const ConnectionSpec& spec) {
-  TUTTI_TRY(check_recv(spec, limits(), home_.rank));
-  if (!home_.inbox)
-    return make_error(Code::kInvalidUsage, "verbs: open_recv before listen or after close");
-  return peer_of(spec.source).open_recv(spec);
 }
 
 // Who asks waits for that rank, perhaps for nothing but its word: a write finds out whether its
@@ -288,7 +209,7 @@ Status VerbsTransport::health(Rank rank) const {
   }
   return make_error(
       Code::kRemoteError,
-      fmt::format("the RDMA connection to rank {} on {} is gone: {}{}", rank, host_of(rank),
+      fmt::format("the RDMA connection to rank {} on {} is lost: {}{}", rank, host_of(rank),
                   peer->broken()->cause(),
                   port_->down() ? fmt::format("; this rank's port {}:{} is down",
                                               port_->about().device, port_->about().port)

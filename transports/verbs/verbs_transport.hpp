@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA between the ranks of a job: InfiniBand, and RoCE over Ethernet, by libibverbs, which is
 // loaded at run time.
 //

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transports/verbs/wire.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,24 +11,29 @@ namespace tutti::verbs {
 
 Result<Card> read_card(std::span<const std::byte> bytes, const Card& mine) {
   const auto refuse = [](std::string_view why) -> Result<Card> {
-    return make_error(Code::kRemoteError, fmt::format("verbs: a peer's card {}", why));
+    return make_error(Code::kRemoteError, fmt::format("verbs: a peer's endpoint address {}", why));
   };
   Card card;
   if (bytes.size() != sizeof card)
     return refuse(fmt::format("has {} bytes instead of {}", bytes.size(), sizeof card));
   std::memcpy(&card, bytes.data(), sizeof card);
-  if (card.magic != kMagic) return refuse("is of another version");
+  if (card.magic != kMagic)
+    return refuse("has another version; start all ranks with the same version of Tutti");
   if (card.link_layer != mine.link_layer)
     return refuse(
-        "is of another kind of network: InfiniBand and Ethernet do not mix; choose ports "
-        "with TUTTI_IB_HCA");
-  if (card.arena_bytes != mine.arena_bytes) return refuse("has an arena of another length");
+        "belongs to another kind of network: InfiniBand and Ethernet do not mix; choose ports with "
+        "TUTTI_IB_HCA");
+  if (card.arena_bytes != mine.arena_bytes)
+    return refuse(
+        "names a receive buffer of another size; set TUTTI_ARENA_BYTES to the same value on all "
+        "ranks");
   const bool fits = card.arena_address <= UINT64_MAX - card.arena_bytes &&
                     card.landing_address <= UINT64_MAX - sizeof(Landing);
   const bool sound = card.queue_pair <= kMostNumber24 && card.first_psn <= kMostNumber24 &&
                      card.mtu >= 1 && card.mtu <= 5 && card.grh_required <= 1 &&
                      std::ranges::all_of(card.zero, [](std::uint8_t byte) { return byte == 0; });
-  if (!fits || !sound) return refuse("has numbers that cannot be");
+  if (!fits || !sound)
+    return refuse("has impossible numbers; start all ranks with the same version of Tutti");
   return card;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What two ranks tell each other for RDMA: the card that each end of a connection shows over the
 // control plane, and the immediate that every message brings. Knows no verbs. Pure; any thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the elements of a step are accumulated, for host and device alike: Fold<Element, Op> loads
 // the first source's bits into an accumulator, folds the next sources into it one after another,
 // and stores the result's bits, divided by average_over where that is above 1 (sums only).

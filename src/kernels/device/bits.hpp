@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a thread moves at once: 4, 8 or 16 bytes of elements in 32-bit registers; and its loads and
 // stores of memory that other blocks, other devices and the host write.
 //

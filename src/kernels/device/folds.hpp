@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which Fold serves a (type, operation): the one list, for the device's kernels, the host's
 // emulation and the tests. Averages are sums; products of integers wrap the same with and without a
 // sign. So 12 types and 5 operations need 45 folds; copies need none (one kernel by bytes).

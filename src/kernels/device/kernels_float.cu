@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of floats of 16 to 64 bits; in files of their own so that they compile side by side.
 #include "kernels/device/folds.hpp"
 #include "kernels/device/reduce_copy_kernel.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sum, product, minimum, maximum and the average's division of single values, with the bits that
 // the host's kernels give (src/kernels/kernel_template.hpp): one rounded operation, no contraction
 // (hence the intrinsics, which the compiler never fuses), integers wrap, minimum and maximum as in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // destinations <- reduce(sources) by the threads of a block, one source for host and device: the
 // hot loop of every step. Reads each source once, writes each destination once, folds the sources
 // in the order given.
@@ -229,7 +230,7 @@ TUTTI_HD_INLINE Ends sweep_middle(const Threads& threads, const void* operand, s
   return {head, tail};
 }
 
-// What remains at both ends, by single elements; or all of it, where nothing wider fits.
+// Handles the elements at both ends one by one, or all of them if no wider access fits.
 template <int kAccessBytes, class Threads, class Work>
 TUTTI_HD_INLINE void sweep_ends(const Threads& threads, const Ends& ends, std::uint64_t total,
                                 const Work& work) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a build without CUDA has in place of the kernels.
 #include "kernels/device/reduce_copy_kernel.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reduce-copy alone as a kernel: all threads of the grid share one call. For benchmarks and
 // tests; a collective runs the same loop inside its interpreter.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launches the reduce-copy kernel on device memory. Needs no CUDA header; a build without CUDA has
 // the same functions, which say so.
 #pragma once

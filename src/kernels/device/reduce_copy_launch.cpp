@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launching from host code: g++ compiles it, with the CUDA runtime's C interface.
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Floating-point formats of 8 and 16 bits, and fp32: their conversions, a 32-bit word at a time.
 //
 // The host's form is arithmetic on the bits, one template for all four formats. The device has

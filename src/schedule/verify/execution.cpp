@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify/execution.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <deque>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One slice run from empty connections with a given number of slots: does it complete, and in
 // which order.
 //
@@ -27,7 +28,7 @@ struct Execution {
 
 [[nodiscard]] Execution run_slice(const Model& model, std::uint32_t slots);
 
-// Who is stuck where and on what, after an execution that did not complete.
+// Says which lane is stuck where and on what, after an execution that did not complete.
 [[nodiscard]] std::string explain_stuck(const Model& model, const Execution& execution,
                                         std::uint32_t slots);
 

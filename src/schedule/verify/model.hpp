@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One replica of a schedule in flat arrays, with every message matched to its receive: what the
 // proofs walk over.
 //
@@ -92,7 +93,8 @@ struct Model {
 // Every static rule on the lanes of one replica, then the model.
 [[nodiscard]] Result<Model> build_model(const Schedule& schedule, std::uint32_t replica);
 
-// Whether two replicas differ in tags, rooms and lane numbers only, as `replicate` leaves them.
+// Returns whether two replicas differ only in tags, scratch slots and lane numbers, as `replicate`
+// leaves them, and their ranks stand in one order.
 [[nodiscard]] bool same_replica(const Schedule& schedule, std::uint32_t a, std::uint32_t b);
 
 // Connections of all replicas, for the counts that the shape declares.

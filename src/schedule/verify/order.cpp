@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify/order.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +13,7 @@ namespace tutti::proof {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
-// Of all clocks of one batch; what does not fit goes into another pass.
+// The words of all clocks of one batch; clocks that do not fit go into another pass.
 constexpr std::uint64_t kClockWords = std::uint64_t{16} << 20;
 
 // One touch of one location, in the order of a slice.

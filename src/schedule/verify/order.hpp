@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Happens-before: no two conflicting accesses to one location are unordered, and accesses to a
 // peer's memory lie between the peer's begin and end.
 //

@@ -1,19 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify/rules.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <array>
 
 namespace tutti::proof {
 namespace {
 
-constexpr std::array<std::string_view, 25> kRuleNames = {
+constexpr std::array<std::string_view, 28> kRuleNames = {
     "shape",
+    "blocks",
     "lane",
     "operands",
     "peer",
     "tag",
     "span bounds",
+    "input extent",
+    "output extent",
     "span count",
     "chunk agreement",
     "step overlap",

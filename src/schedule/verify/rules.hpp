@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verifier's rules by name, and the one form in which all of them report a fall:
 //
 //   "rule: rank 3, lane 1 'up', step 4, slice 0, chunk 2: what was found, what was expected"
@@ -16,13 +17,16 @@ namespace tutti::proof {
 
 enum class Rule : std::uint8_t {
   kShape,           // the shape is no shape at all
+  kBlocks,          // chunks that are no blocks, or a block map that names a rank twice
   kLane,            // a lane without steps or of a replica that does not exist
   kOperands,        // a side without operands, or an operand on the side where it means nothing
   kPeer,            // a peer that does not exist, or oneself
   kTag,             // a tag that is not the replica's own
   kSpan,            // a span that leaves its buffer
+  kInputExtent,     // a read of input that the rank's buffer does not hold
+  kOutputExtent,    // an access to output that the rank's buffer does not hold
   kSpanCount,       // operands of one step that name different numbers of chunks
-  kChunkAgreement,  // i-th with i-th, but not the same logical chunk: element counts differ
+  kChunkAgreement,  // an operand that names another chunk than its value's: element counts differ
   kStepOverlap,     // one step that touches a location at two positions, or writes it twice
   kOwner,           // a connection used by two lanes of one end, or twice by one step
   kBalance,         // messages sent on a connection and never received, or the reverse

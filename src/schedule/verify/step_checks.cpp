@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify/step_checks.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <tuple>
@@ -14,30 +15,77 @@ std::uint32_t location_of(const ScheduleShape& shape, std::uint32_t replica, con
   return shape.chunks + operand.span.at(k, rooms) - replica * shape.scratch_chunks;
 }
 
-Status check_shape(const Schedule& schedule) {
-  const ScheduleShape& shape = schedule.shape;
-  const auto wrong = [](const char* what, auto found, const char* expected) {
-    return fall(Rule::kShape, fmt::format("{} is {}, expected {}", what, found, expected));
-  };
-  if (shape.ranks < 1) return wrong("ranks", shape.ranks, "at least 1");
-  if (schedule.ranks.size() != static_cast<std::size_t>(shape.ranks))
-    return fall(Rule::kShape,
-                fmt::format("{} programs for {} ranks", schedule.ranks.size(), shape.ranks));
-  if (shape.root < 0 || shape.root >= shape.ranks) return wrong("root", shape.root, "a rank");
+namespace {
+
+// The shape has at least one rank, chunk and replica.
+Status check_blocks(const ScheduleShape& shape) {
+  const auto ranks = static_cast<std::size_t>(shape.ranks);
+  const CollectiveInfo& info = info_of(shape.collective);
+  if (info.blocks && shape.chunks % ranks != 0)
+    return fall(Rule::kBlocks, fmt::format("{} chunks of {}, expected a multiple of {} ranks",
+                                           shape.chunks, info.name, ranks));
+  if (shape.block_ranks.empty()) return {};
+  if (!info.blocks)
+    return fall(
+        Rule::kBlocks,
+        fmt::format("{} has a block map, but its data is not divided into blocks", info.name));
+  if (shape.block_ranks.size() != ranks * shape.replicas)
+    return fall(Rule::kBlocks,
+                fmt::format("{} ranks in the block map, expected {} for {} replicas",
+                            shape.block_ranks.size(), ranks * shape.replicas, shape.replicas));
+  std::vector<std::uint32_t> last_seen(ranks, ~std::uint32_t{0});  // by rank: in which replica
+  for (std::size_t i = 0; i < shape.block_ranks.size(); ++i) {
+    const Rank rank = shape.block_ranks[i];
+    const auto replica = static_cast<std::uint32_t>(i / ranks);
+    if (rank < 0 || rank >= shape.ranks || last_seen[static_cast<std::size_t>(rank)] == replica)
+      return fall(Rule::kBlocks,
+                  fmt::format("replica {}, place {}: rank {}, expected each rank once", replica,
+                              i % ranks, rank));
+    last_seen[static_cast<std::size_t>(rank)] = replica;
+  }
+  return {};
+}
+
+}  // namespace
+
+namespace {
+
+tl::unexpected<Error> wrong(const char* what, std::uint64_t found, const char* expected) {
+  return fall(Rule::kShape, fmt::format("{} is {}, expected {}", what, found, expected));
+}
+
+}  // namespace
+
+Status check_shape(const ScheduleShape& shape) {
+  if (shape.ranks < 1)
+    return fall(Rule::kShape, fmt::format("ranks is {}, expected at least 1", shape.ranks));
+  if (shape.root < 0 || shape.root >= shape.ranks)
+    return fall(Rule::kShape, fmt::format("root is {}, expected a rank", shape.root));
   if (shape.chunks < 1) return wrong("chunks", shape.chunks, "at least 1");
   if (shape.replicas < 1) return wrong("replicas", shape.replicas, "at least 1");
+  TUTTI_TRY(check_blocks(shape));
   if (shape.scratch_versions < 1 || shape.scratch_versions > kMaxVersions)
     return wrong("scratch_versions", shape.scratch_versions, "1..64");
   if (shape.tags < 1) return wrong("tags", shape.tags, "at least 1");
   constexpr std::uint64_t kTagLimit = std::uint64_t{1} << 16;
   if (std::uint64_t{shape.tags} * shape.replicas > kTagLimit)
     return wrong("tags", shape.tags, "at most 65536 over all replicas");
+  return {};
+}
+
+Status check_shape(const Schedule& schedule) {
+  const ScheduleShape& shape = schedule.shape;
+  if (shape.ranks >= 1 && schedule.ranks.size() != static_cast<std::size_t>(shape.ranks))
+    return fall(Rule::kShape, fmt::format("there are {} programs for {} ranks",
+                                          schedule.ranks.size(), shape.ranks));
+  TUTTI_TRY(check_shape(shape));
   const std::uint64_t ranks = static_cast<std::uint64_t>(shape.ranks);
   // Each factor first, so that the product cannot wrap.
   if (shape.chunks > kMaxLocations || shape.scratch_chunks > kMaxLocations / shape.replicas ||
       std::uint64_t{shape.chunks} + shape.scratch_chunks > kMaxLocations / ranks)
     return fall(Rule::kShape,
-                "more chunks and rooms than the verifier takes (2^28 over all ranks)");
+                "the schedule has more chunks and scratch slots than the verifier accepts (2^28 "
+                "over all ranks)");
   return {};
 }
 
@@ -47,7 +95,7 @@ Status StepChecker::check(const Site& site, const Lane& lane, const Step& step) 
   if (step.sources.empty()) return fall_here(Rule::kOperands, "no source");
   for (const Operand& operand : step.destinations) TUTTI_TRY(check_operand(lane, operand, true));
   for (const Operand& operand : step.sources) TUTTI_TRY(check_operand(lane, operand, false));
-  TUTTI_TRY(check_agreement(step));
+  TUTTI_TRY(check_counts(step));
   TUTTI_TRY(check_connections(step));
   return check_overlap(lane, step);
 }
@@ -83,44 +131,55 @@ Status StepChecker::check_span(const Lane& lane, const Operand& operand) {
   if (count > limit)
     return fall_here(Rule::kSpan, fmt::format("{} chunks of the {} there are", count, limit));
   if (logical) {
-    if (span.first < limit) return {};
+    if (span.first < limit) return check_extent(operand);
     return fall_here(Rule::kSpan, fmt::format("chunk {}, expected 0..{}", span.first, limit - 1));
   }
   const std::uint64_t low = std::uint64_t{lane.replica} * shape.scratch_chunks;
   const std::uint64_t last =
       span.first + std::uint64_t{span.repetitions - 1} * span.stride + span.run - 1;
   if (span.first >= low && last < low + limit) return {};
-  return fall_here(Rule::kSpan, fmt::format("scratch rooms {}..{}, expected {}..{} of replica {}",
+  return fall_here(Rule::kSpan, fmt::format("scratch slots {}..{}, expected {}..{} of replica {}",
                                             span.first, last, low, low + limit - 1, lane.replica));
 }
 
-Status StepChecker::check_agreement(const Step& step) {
+// The span lies within the data.
+Status StepChecker::check_extent(const Operand& operand) {
+  if (is_message(operand)) return {};
+  const ScheduleShape& shape = schedule_.shape;
+  const CollectiveInfo& info = info_of(shape.collective);
+  const bool input = operand.buffer == BufferKind::kInput;
+  const BufferRule& held = input ? info.input : info.output;
+  const Rank owner = operand.kind == OperandKind::kRemote ? operand.peer : site_.rank;
+  if (held.extent == Extent::kWhole && !held.root_only) return {};
+  for (std::uint32_t k = 0; k < operand.span.count(); ++k) {
+    const std::uint32_t chunk = operand.span.at(k, shape.chunks);
+    if (holds(shape, held, blocks_, owner, chunk)) continue;
+    return fall_here(
+        input ? Rule::kInputExtent : Rule::kOutputExtent,
+        fmt::format("{} chunk {} of rank {}, expected {} of {}: the buffer of rank {} has no other",
+                    name_of(operand.buffer), chunk, owner,
+                    held.extent == Extent::kWhole ? "none" : "its own block", info.name, owner));
+  }
+  return {};
+}
+
+// Spans of one length. values.hpp checks that they name the right chunks.
+Status StepChecker::check_counts(const Step& step) {
   const std::uint32_t count = step.destinations.front().span.count();
-  const Operand* logical = nullptr;
+  bool sized = false;
   for (const auto* side : {&step.destinations, &step.sources}) {
     for (const Operand& operand : *side) {
       if (operand.span.count() != count)
         return fall_here(Rule::kSpanCount, fmt::format("{} chunks, expected {} as in the first "
                                                        "destination",
                                                        operand.span.count(), count));
-      if (!is_logical(operand)) continue;
-      if (logical == nullptr) logical = &operand;
-      if (operand.span == logical->span) continue;
-      for (std::uint32_t k = 0; k < count; ++k) {
-        const std::uint32_t found = operand.span.at(k, schedule_.shape.chunks);
-        const std::uint32_t expected = logical->span.at(k, schedule_.shape.chunks);
-        if (found != expected)
-          return fall_here(Rule::kChunkAgreement,
-                           fmt::format("chunk {} at position {}, expected {} as in the step's "
-                                       "other operands",
-                                       found, k, expected));
-      }
+      sized = sized || is_logical(operand);
     }
   }
   if (count == 0)
     return step.finish ? Status(fall_here(Rule::kFinish, "an empty step finishes nothing"))
                        : Status{};
-  if (logical == nullptr)
+  if (!sized)
     return fall_here(Rule::kChunkAgreement,
                      "scratch alone has no element count: no operand names the user's chunks");
   return {};

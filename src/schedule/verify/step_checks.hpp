@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can be said of one step, or of the shape, without looking at any other: operand kinds,
-// peers, tags, spans and their agreement, overlap within the step.
+// peers, tags, spans, what the ranks' buffers hold, overlap within the step.
 #pragma once
 
 #include <vector>
 
+#include "schedule/block_map.hpp"
 #include "schedule/verify/rules.hpp"
 
 namespace tutti::proof {
@@ -14,6 +16,8 @@ inline constexpr std::uint64_t kMaxSteps = std::uint64_t{1} << 28;
 inline constexpr std::uint32_t kMaxVersions = 64;
 
 [[nodiscard]] Status check_shape(const Schedule& schedule);
+// The same without programs, at any number of ranks.
+[[nodiscard]] Status check_shape(const ScheduleShape& shape);
 
 // The location that chunk k of a local or remote operand names within its owner: input and output
 // share [0, chunks), so that in place is covered; scratch rooms of the replica follow.
@@ -23,15 +27,24 @@ inline constexpr std::uint32_t kMaxVersions = 64;
 [[nodiscard]] inline bool is_message(const Operand& operand) {
   return operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;
 }
-// Whether the operand's chunks are the user's (their sizes come from the cut).
+// Returns whether the operand's chunks are the user's (their sizes come from the cut).
 [[nodiscard]] inline bool is_logical(const Operand& operand) {
   return is_message(operand) || operand.buffer != BufferKind::kScratch;
 }
 
-// Checks steps one by one; keeps its working memory between them.
+// Returns whether `rank`'s buffer under this rule holds the chunk. If it does not, no step may
+// touch it.
+[[nodiscard]] inline bool holds(const ScheduleShape& shape, const BufferRule& rule,
+                                const BlockMap& blocks, Rank rank, std::uint32_t chunk) {
+  if (!CollectiveInfo::has(rule, rank, shape.root)) return false;
+  return rule.extent == Extent::kWhole || blocks.owner_of(chunk) == rank;
+}
+
+// Checks the steps of a replica one by one; keeps its working memory between them.
 class StepChecker {
  public:
-  explicit StepChecker(const Schedule& schedule) : schedule_(schedule) {}
+  StepChecker(const Schedule& schedule, std::uint32_t replica)
+      : schedule_(schedule), blocks_(block_map(schedule.shape, replica)) {}
   [[nodiscard]] Status check(const Site& site, const Lane& lane, const Step& step);
 
  private:
@@ -44,7 +57,8 @@ class StepChecker {
 
   [[nodiscard]] Status check_operand(const Lane& lane, const Operand& operand, bool destination);
   [[nodiscard]] Status check_span(const Lane& lane, const Operand& operand);
-  [[nodiscard]] Status check_agreement(const Step& step);
+  [[nodiscard]] Status check_extent(const Operand& operand);
+  [[nodiscard]] Status check_counts(const Step& step);
   [[nodiscard]] Status check_connections(const Step& step);
   [[nodiscard]] Status check_overlap(const Lane& lane, const Step& step);
   void touch(const Lane& lane, const Operand& operand, bool write);
@@ -53,6 +67,7 @@ class StepChecker {
   }
 
   const Schedule& schedule_;
+  BlockMap blocks_;
   Site site_;
   std::vector<Touch> touches_;
   std::vector<std::pair<Rank, Tag>> connections_;

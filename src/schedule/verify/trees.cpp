@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify/trees.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
@@ -92,8 +93,7 @@ std::optional<TreeFault> Trees::check_reduce(std::span<const TreeId> children) {
       if (const std::uint64_t both = joined_[w] & set[w])
         return TreeFault{
             Rule::kDuplicate,
-            fmt::format("rank {}'s contribution to chunk {} comes twice, expected "
-                        "once",
+            fmt::format("rank {}'s contribution to chunk {} arrives twice, expected once",
                         w * 64 + static_cast<std::size_t>(std::countr_zero(both)), chunk)};
       joined_[w] |= set[w];
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values as hash-consed ordered reduction trees: equal trees have equal numbers, so "the same bits
 // on every rank" is a comparison of integers.
 //
@@ -58,7 +59,7 @@ class Trees {
   explicit Trees(std::int32_t ranks);
 
   [[nodiscard]] TreeId leaf(Rank rank, std::uint32_t chunk);
-  // Of at least two trees. Falls where they overlap, mix chunks or are finished.
+  // Takes at least two trees. Falls where they overlap, mix chunks or are finished.
   [[nodiscard]] tl::expected<TreeId, TreeFault> reduce(std::span<const TreeId> children);
   [[nodiscard]] tl::expected<TreeId, TreeFault> finish(TreeId child);
 

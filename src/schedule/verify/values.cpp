@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "schedule/verify/values.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>
@@ -35,6 +36,16 @@ class Symbolic {
   Result<TreeId> load(std::uint32_t number, const Operand& operand, std::uint32_t message,
                       std::uint32_t k);
   Result<TreeId> combine(std::uint32_t number);
+  Status check_sizes(std::uint32_t number, std::uint32_t k, TreeId value) const;
+  // Sizes. A value is as long as the chunk that it carries, and an operand gives it the size of the
+  // chunk that it names. Where the ends of a message name it by numbers of their own, as all-to-all
+  // will, these two say what both numbers mean.
+  [[nodiscard]] std::uint32_t size_carried(TreeId value) const {
+    return values_.trees.facts(value).chunk;
+  }
+  [[nodiscard]] std::uint32_t size_named(const Span& span, std::uint32_t k) const {
+    return span.at(k, shape_.chunks);
+  }
 
   // Output (and, in place, input) and the one scratch version that a slice uses.
   TreeId& place(Rank rank, const Operand& operand, std::uint32_t k) {
@@ -77,7 +88,7 @@ Result<TreeId> Symbolic::load(std::uint32_t number, const Operand& operand, std:
           owner));
 }
 
-// What the step makes of sources_ at one position.
+// Returns the value that the step makes of sources_ at one position.
 Result<TreeId> Symbolic::combine(std::uint32_t number) {
   const auto fell = [&](const TreeFault& fault) {
     return model_.fall_at(fault.rule, number, fault.text);
@@ -94,6 +105,30 @@ Result<TreeId> Symbolic::combine(std::uint32_t number) {
   return *finished;
 }
 
+// Every operand that names a chunk, at either end of a message too, names the value's own: else the
+// executor would cut the value short, or read beyond it. Scratch has no names; hence a value that
+// passes through it is judged by what it carries. Sources are of one chunk (Trees::reduce).
+Status Symbolic::check_sizes(std::uint32_t number, std::uint32_t k, TreeId value) const {
+  const Step& step = *model_.steps[number].step;
+  const std::uint32_t carried = size_carried(value);
+  const Span* agreed = nullptr;
+  for (const auto* side : {&step.destinations, &step.sources}) {
+    for (const Operand& operand : *side) {
+      if (!is_logical(operand) || (agreed != nullptr && operand.span == *agreed)) continue;
+      const std::uint32_t named = size_named(operand.span, k);
+      if (named != carried)
+        return model_.fall_at(
+            Rule::kChunkAgreement, number,
+            fmt::format("names chunk {} at position {} of {} {}, expected chunk {} as in the value "
+                        "there, {}",
+                        named, k, side == &step.destinations ? "destination" : "source",
+                        &operand - side->data(), carried, values_.trees.to_text(value)));
+      agreed = &operand.span;
+    }
+  }
+  return {};
+}
+
 Status Symbolic::run_step(std::uint32_t number) {
   const FlatStep& flat = model_.steps[number];
   const Step& step = *flat.step;
@@ -108,6 +143,7 @@ Status Symbolic::run_step(std::uint32_t number) {
       sources_.push_back(source);
     }
     TUTTI_TRY_ASSIGN(const TreeId value, combine(number));
+    TUTTI_TRY(check_sizes(number, k, value));
     results_.push_back(value);
   }
   const Rank rank = model_.rank_of(flat);
@@ -123,35 +159,30 @@ Status Symbolic::run_step(std::uint32_t number) {
   return {};
 }
 
-// What an output chunk must hold at the end.
+// Returns the value that an output chunk must hold at the end.
 struct Expected {
-  enum class Kind : std::uint8_t { kAnything, kReduced, kCopy } kind = Kind::kAnything;
+  enum class Kind : std::uint8_t { kNothing, kReduced, kCopy } kind = Kind::kNothing;
   Rank owner = 0;  // kCopy: whose input
 };
 
-// Where a chunk belongs when each rank has its share of them.
-Rank owner_of(const ScheduleShape& shape, std::uint32_t chunk) {
-  return static_cast<Rank>(std::uint64_t{chunk} * static_cast<std::uint32_t>(shape.ranks) /
-                           shape.chunks);
-}
-
-// nullopt: the verifier does not know the collective.
-std::optional<Expected> expected_at(const ScheduleShape& shape, Rank rank, std::uint32_t chunk) {
+// nullopt: the verifier does not know the outcome.
+std::optional<Expected> expected_at(const ScheduleShape& shape, const BlockMap& blocks, Rank rank,
+                                    std::uint32_t chunk) {
   using enum Expected::Kind;
-  switch (shape.collective) {
-    case Collective::kAllReduce:
+  const CollectiveInfo& info = info_of(shape.collective);
+  if (!holds(shape, info.output, blocks, rank, chunk)) return Expected{kNothing};
+  switch (info.outcome) {
+    case Outcome::kReduction:
       return Expected{kReduced};
-    case Collective::kReduce:
-      return Expected{rank == shape.root ? kReduced : kAnything};
-    case Collective::kReduceScatter:
-      return Expected{rank == owner_of(shape, chunk) ? kReduced : kAnything};
-    case Collective::kBroadcast:
+    case Outcome::kRootsInput:
       return Expected{kCopy, shape.root};
-    case Collective::kAllGather:
-      return Expected{kCopy, owner_of(shape, chunk)};
-    default:
-      return std::nullopt;
+    case Outcome::kOwnersInput:
+      return Expected{kCopy, blocks.owner_of(chunk)};
+    case Outcome::kTransposed:
+    case Outcome::kNothing:
+      break;
   }
+  return std::nullopt;
 }
 
 // Judges output chunks; `first_seen` by chunk: the tree that every rank that reduces must have.
@@ -161,7 +192,7 @@ class PostCondition {
       : model_(model), values_(values), first_seen_(model.shape().chunks, kNoTree) {}
 
   Status check(Rank rank, std::uint32_t chunk, TreeId tree, const Expected& expected) {
-    if (expected.kind == Expected::Kind::kAnything) return {};
+    if (expected.kind == Expected::Kind::kNothing) return {};
     if (tree == kNoTree) return lacking(rank, chunk, "never written");
     if (expected.kind == Expected::Kind::kCopy) {
       if (tree == values_.trees.leaf(expected.owner, chunk)) return {};
@@ -213,11 +244,12 @@ Result<Values> run_symbolically(const Model& model, const std::vector<std::uint3
 
 Status check_post_condition(const Model& model, Values& values) {
   const ScheduleShape& shape = model.shape();
+  const BlockMap blocks = block_map(shape, model.replica);
   PostCondition condition(model, values);
   for (std::size_t i = 0; i < values.outputs.size(); ++i) {
     const auto rank = static_cast<Rank>(i / shape.chunks);
     const auto chunk = static_cast<std::uint32_t>(i % shape.chunks);
-    const std::optional<Expected> expected = expected_at(shape, rank, chunk);
+    const std::optional<Expected> expected = expected_at(shape, blocks, rank, chunk);
     if (!expected)
       return make_error(
           Code::kNotSupported,

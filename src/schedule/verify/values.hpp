@@ -1,4 +1,9 @@
-// What every location holds: symbolic execution of one slice, then the collective's post-condition.
+// SPDX-License-Identifier: Apache-2.0
+// What every location holds: symbolic execution of one slice, then the collective's post-condition,
+// read off the table of collectives.
+//
+// Sizes follow values: a value is as long as the chunk it carries, wherever it goes, and whatever
+// names a chunk on its way must name that one.
 //
 // Any order in which the steps can fire gives the same values, provided that no two accesses race
 // (order.hpp proves that), so one order is enough. Input and output are taken for one buffer on all
@@ -22,7 +27,7 @@ struct Values {
 [[nodiscard]] Result<Values> run_symbolically(const Model& model,
                                               const std::vector<std::uint32_t>& order);
 
-// kNotSupported for a collective without a post-condition: add one to expected_at in values.cpp.
+// kNotSupported for an outcome that expected_at in values.cpp does not know.
 [[nodiscard]] Status check_post_condition(const Model& model, Values& values);
 
 }  // namespace tutti::proof

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory for tests; a build without CUDA has none and no test reaches it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The averages' division against the processor's, bit for bit.
 #include <gtest/gtest.h>
 

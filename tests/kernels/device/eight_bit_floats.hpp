@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The 8-bit floats as tables of doubles, made from the formats' definition; rounding by looking for
 // the nearest entry. Shares no code and no method with src/kernels/device/small_float.hpp.
 #pragma once

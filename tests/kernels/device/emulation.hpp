@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block's threads on the host.
 #pragma once
 

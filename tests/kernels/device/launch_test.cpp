@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Launching the kernels: what is refused, and, where there is a GPU, that it writes the bytes that
 // the same source writes on the host, and no others.
 #include <gtest/gtest.h>

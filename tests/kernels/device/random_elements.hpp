@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of any type: half of a float's are any bits (so also NaN, infinity, subnormals), the
 // others special or of moderate size, so that many results are ordinary numbers and ties.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device's reduce-copy, compiled for the host: blocks are emulated by threads that each run
 // their own index. Every type and operation gives the bits of the host's scalar kernel (8-bit
 // floats, which have none, those of exact tables), for any counts, alignments and thread counts.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What each kernel takes, as ptxas said when it was compiled: registers, stack, spills, shared.
 
 `resources.py FOLDER...` reads every *.resources below (cmake/keep_resources.sh), prints a line for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The conversions of 8- and 16-bit floats, against tables made by exact arithmetic on each
 // format's definition: every element that there is, and every fp32 number near which rounding
 // turns.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bench on fake GPUs (fake_gpus.hpp): that it waits, that it checks what lies there, and what a
 // graph's launches are taken for. Barriers and sums of the bench are the library's own.
 #include <gmock/gmock.h>
@@ -26,14 +27,13 @@ std::optional<FakeLibrary>& library() {
   return instance;
 }
 
-tuttiResult_t copies(const void* send, void* receive, std::size_t count, tuttiDataType_t,
-                     tuttiRedOp_t, int, tuttiComm_t, tuttiStream_t stream) {
+tuttiResult_t copies(const Arguments& arguments) {
   FakeLibrary& fake = *library();
   const bool spoils = fake.calls++ == fake.spoilt;
-  if (count > 1) fake.streams.push_back(stream);
-  fake.gpus.enqueue(stream, [=] {
-    std::memmove(FakeGpus::host(receive), FakeGpus::host(send), count * sizeof(float));
-    if (spoils) *FakeGpus::host(receive) ^= std::byte{1};
+  if (arguments.count > 1) fake.streams.push_back(arguments.stream);
+  fake.gpus.enqueue(arguments.stream, [a = arguments, spoils] {
+    std::memmove(FakeGpus::host(a.receive), FakeGpus::host(a.send), a.count * sizeof(float));
+    if (spoils) *FakeGpus::host(a.receive) ^= std::byte{1};
   });
   return tuttiSuccess;
 }
@@ -69,11 +69,11 @@ class BenchOnGpus : public testing::Test {
   }
 
   std::vector<Measurement> run(const Options& options) {
-    const Collective collective{"test", "all_reduce", [](int) { return 1.0; }, copies};
+    const Tool tool{Collective::kAllReduce, copies};
     ThreadRanks ranks(Communicator::init_all(1), 0, 1);
     Rows rows;
     {
-      Bench bench(collective, options, ranks, {.reporter = &rows, .gpus = &library()->gpus});
+      Bench bench(tool, options, ranks, {.reporter = &rows, .gpus = &library()->gpus});
       bench.run();
     }
     ranks.finish();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plants an error in the timed iterations of a real run, and looks whether the bench sees it.
 #include "common/bench.hpp"
 
@@ -23,19 +24,17 @@ Sabotage& sabotage() {
 }
 
 // All-reduce that once changes a byte of the region that it is about to send.
-tuttiResult_t changes_its_input(const void* send, void* receive, std::size_t count,
-                                tuttiDataType_t type, tuttiRedOp_t op, int /*root*/,
-                                tuttiComm_t comm, tuttiStream_t stream) {
+tuttiResult_t changes_its_input(const Arguments& a) {
   Sabotage& plan = sabotage();
-  if (count == kBytes / sizeof(float)) {
-    const auto* bytes = static_cast<const std::byte*>(send);
+  if (a.count == kBytes / sizeof(float)) {
+    const auto* bytes = static_cast<const std::byte*>(a.send);
     if (plan.buffer == nullptr) plan.buffer = bytes;
     if (!plan.done && bytes == plan.buffer + plan.region * kBytes) {
       const_cast<std::byte*>(bytes)[5] ^= std::byte{1};  // a GuardedBuffer's, thus writable
       plan.done = true;
     }
   }
-  return tuttiAllReduce(send, receive, count, type, op, comm, stream);
+  return tuttiAllReduce(a.send, a.receive, a.count, a.type, a.op, a.comm, a.stream);
 }
 
 class FirstMeasurement : public Reporter {
@@ -62,10 +61,10 @@ TEST(Bench, AChangedSendBufferIsFoundInAllRegionsOfAnAggregatedRun) {
     options.step_factor = kRegions;
     options.iterations = 2;
     options.aggregated = 4;
-    const Collective collective{"test", "all_reduce", [](int) { return 1.0; }, changes_its_input};
+    const Tool tool{Collective::kAllReduce, changes_its_input};
     ThreadRanks ranks(Communicator::init_all(1), 0, 1);
     FirstMeasurement first;
-    Bench bench(collective, options, ranks, {.reporter = &first});
+    Bench bench(tool, options, ranks, {.reporter = &first});
     bench.run();
     EXPECT_TRUE(sabotage().done);
     EXPECT_EQ(first.wrong, 1) << "region " << region;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plants every kind of error the checks promise to see, and looks whether they say where.
 #include "common/check.hpp"
 

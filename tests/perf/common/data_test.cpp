@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The generators' promise, checked by doing what a collective may do: reducing in the type itself,
 // in several orders, must give the expected bits; and the expectation must agree with arithmetic
 // that knows nothing of the construction.

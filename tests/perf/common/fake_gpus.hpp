@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two GPUs that are none: for tests of what drives GPUs, where there may be no GPU.
 //
 // Their memory has addresses that fault when the host follows one. Work waits on its stream until

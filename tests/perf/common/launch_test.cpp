@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Real processes: ids arrive, deaths are named, nobody is left behind.
 #include "common/launch.hpp"
 
@@ -94,7 +95,7 @@ TEST(Launch, AKilledProcessIsNamedAndTheOthersAreEnded) {
   EXPECT_THAT(text, HasSubstr("was killed by signal 9 (Killed)\n"));
   EXPECT_THAT(text, HasSubstr("ranks 0-1 (pid "));
   EXPECT_THAT(text, HasSubstr("ranks 4-5 (pid "));
-  EXPECT_THAT(text, HasSubstr("did not end after another process had and is killed"));
+  EXPECT_THAT(text, HasSubstr("did not end after another process had ended; it is killed"));
 }
 
 TEST(Launch, AFailedProcessFailsTheCommand) {

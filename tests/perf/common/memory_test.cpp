@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of memory that the host cannot reach in place: the same findings, in any piece.
 #include "common/memory.hpp"
 

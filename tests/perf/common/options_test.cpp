@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "common/options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +47,8 @@ TEST(Options, ALaunchersProcessesTakeThePlaceOfProcs) {
     const ParseOutcome both = parse_options("tool", {"--procs", count}, four);
     EXPECT_FALSE(both.options);
     EXPECT_EQ(both.status, 2);
-    EXPECT_THAT(both.text, testing::StartsWith("tool: --procs: srun has started 4 processes"));
+    EXPECT_THAT(both.text,
+                testing::StartsWith("tool: --procs: srun has already started 4 processes"));
   }
   EXPECT_THAT(parse_options("tool", {}, {"srun", 2000}).text,
               testing::HasSubstr("processes of the launcher: 2000 is not in 1..1024"));
@@ -139,7 +141,8 @@ TEST(Options, WindowsAreHostMemory) {
   Options device = *parse("-R 2").options;
   EXPECT_EQ(choose_memory(device, ""), "");
   EXPECT_FALSE(device.windows);
-  EXPECT_THAT(device.notes, testing::ElementsAre("-R 2 has no effect: windows are host memory"));
+  EXPECT_THAT(device.notes,
+              testing::ElementsAre("-R 2 has no effect: windows are in host memory only"));
 }
 
 TEST(Options, ExplanationsAreOfHostMemory) {
@@ -147,7 +150,7 @@ TEST(Options, ExplanationsAreOfHostMemory) {
   EXPECT_EQ(choose_memory(host, "no GPU"), "");
   EXPECT_THAT(host.notes, testing::IsEmpty());
   EXPECT_EQ(choose_memory(device, ""), "");
-  EXPECT_THAT(device.notes, testing::ElementsAre(testing::HasSubstr("not on GPUs")));
+  EXPECT_THAT(device.notes, testing::ElementsAre(testing::HasSubstr("not for GPUs")));
 }
 
 TEST(Options, MemoryIsTheGpusWhereOneCanBeUsed) {
@@ -185,7 +188,7 @@ TEST(Options, WhatDeviceMemoryCannotDoIsOneLine) {
     return text;
   };
   EXPECT_EQ(wrong("--memory device", "no GPU can be used"), "--memory device: no GPU can be used");
-  EXPECT_THAT(wrong("--memory device --procs 2", ""), testing::HasSubstr("not processes"));
+  EXPECT_THAT(wrong("--memory device --procs 2", ""), testing::HasSubstr("threads of one process"));
   EXPECT_THAT(wrong("-G 2 -y 1", ""), testing::HasSubstr("default stream"));
   EXPECT_THAT(wrong("-G 2 -z 1", ""), testing::HasSubstr("-z"));
   EXPECT_THAT(wrong("-G 2 -I 1", ""), testing::HasSubstr("-I"));
@@ -210,7 +213,7 @@ TEST(Options, WrongUsageIsSaidInOneLine) {
 
 TEST(Options, UnknownNamesAreToldTheKnownOnes) {
   EXPECT_EQ(parse("-o xor").text,
-            "all_reduce_perf: -o: unknown operation 'xor'; there are sum, prod, max, min, avg, "
+            "all_reduce_perf: -o: unknown operation 'xor'; choose one of sum, prod, max, min, avg, "
             "mulsum, all\n");
   const std::string types = parse("-d float128").text;
   for (int i = 0; i < tuttiNumTypes; ++i)
@@ -244,11 +247,38 @@ TEST(Environment, GivesTheLeastBandwidthAndTheAlgorithm) {
 TEST(Environment, BadValuesAreRefused) {
   for (const char* text : {"abc", "1x", "-1", "nan", "inf", " 1"}) {
     Options o;
-    EXPECT_EQ(applied(o, {{"NCCL_TESTS_MIN_BW", text}}),
-              fmt::format("NCCL_TESTS_MIN_BW='{}' is no bandwidth in GB/s, as 12.5", text));
+    EXPECT_EQ(
+        applied(o, {{"NCCL_TESTS_MIN_BW", text}}),
+        fmt::format("NCCL_TESTS_MIN_BW='{}' is not a bandwidth in GB/s; example: 12.5", text));
   }
   Options o;
-  EXPECT_NE(applied(o, {{"NCCL_TESTS_SPLIT", "OR 3"}}).find("tuttiCommSplit"), std::string::npos);
+  EXPECT_EQ(applied(o, {{"NCCL_TESTS_SPLIT", "XOR 3"}}),
+            "NCCL_TESTS_SPLIT='XOR 3' is not AND, OR, MOD or DIV and a number; example: MOD 2");
+  EXPECT_EQ(applied(o, {{"NCCL_TESTS_SPLIT_MASK", "x"}}),
+            "NCCL_TESTS_SPLIT_MASK='x' is not a hexadecimal number; example: 7");
+}
+
+TEST(Environment, SplitsByTheMaskFirst) {
+  Options o;
+  EXPECT_EQ(applied(o, {{"NCCL_TESTS_SPLIT", "MOD 2"}}), "");
+  EXPECT_EQ(o.split, (Split{Split::By::kModulo, 2}));
+  EXPECT_EQ(applied(o, {{"NCCL_TESTS_SPLIT", "MOD 2"}, {"NCCL_TESTS_SPLIT_MASK", "f"}}), "");
+  EXPECT_EQ(o.split, (Split{Split::By::kAnd, 15}));
+}
+
+TEST(Options, TheLastOfRepeatedFlagsWins) {
+  const Options o = *parse("-e 1M -b 8 -n 3 --maxbytes 2M -n 7 --algo ring --algo tree").options;
+  EXPECT_EQ(o.max_bytes, 2u << 20);
+  EXPECT_EQ(o.iterations, 7);
+  EXPECT_EQ(o.algorithm, "tree");
+}
+
+TEST(Options, NamesAreReadInAnyCase) {
+  const Options o = *parse("-d BFLOAT16 -o Max -r ALL").options;
+  EXPECT_EQ(o.types, std::vector{tuttiBfloat16});
+  EXPECT_EQ(o.ops, std::vector{Op::kMax});
+  EXPECT_EQ(o.root, -1);
+  EXPECT_TRUE(parse("-o All").options->all_ops);
 }
 
 TEST(Options, HelpSucceeds) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of nccl-tests 2.19, byte for byte: scripts written for it must work.
 #include <gtest/gtest.h>
 
@@ -22,12 +23,12 @@ TEST(ReportText, HeaderLines) {
       {0, 0, 253'104, "node1", 0, "0000:18:00", "NVIDIA H100 80GB HBM3"},
       {11, 0, 17, "a-rather-long-name", 3, "host", "AMD EPYC (host memory)"}};
   EXPECT_EQ(
-      header_text("all_reduce_perf", example_options(), 22'809, devices),
-      "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809\n"
+      header_text("all_reduce_perf", example_options(), devices),
+      "# Tutti 0.1.0, output in the format of nccl-tests version 2.19.6\n"
       "# Collective test starting: all_reduce_perf\n"
       "# nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 1 iters: 20 "
       "agg iters: 1 validation: 1 graph: 0 unalign: 0\n"
-      "# Tutti 0.1.0: 8 ranks on host memory = 1 process x 1 thread x 8 ranks; algorithm auto\n"
+      "# 8 ranks on host memory = 1 process x 1 thread x 8 ranks; algorithm auto\n"
       "#\n"
       "# Using devices\n"
       "#  Rank  0 Group  0 Pid 253104 on      node1 device  0 [0000:18:00] NVIDIA H100 80GB HBM3\n"
@@ -39,7 +40,7 @@ TEST(ReportText, StepInBytes) {
   Options o;
   o.processes = 2;
   o.algorithm = "ring";
-  const std::string text = header_text("all_reduce_perf", o, 22'809, {});
+  const std::string text = header_text("all_reduce_perf", o, {});
   EXPECT_NE(text.find(" step: 1048576(bytes) "), std::string::npos);
   EXPECT_NE(text.find("2 ranks on host memory = 2 processes x 1 thread x 1 rank; algorithm ring"),
             std::string::npos);
@@ -48,11 +49,11 @@ TEST(ReportText, StepInBytes) {
 TEST(ReportText, DeviceMemoryAndGraphsStandInTheHeader) {
   Options o;
   o.graph_launches = 4;
-  EXPECT_NE(header_text("tool", o, 22'809, {}).find(" graph: 0 "), std::string::npos) << "host";
+  EXPECT_NE(header_text("tool", o, {}).find(" graph: 0 "), std::string::npos) << "host";
   o.memory = Memory::kDevice;
   o.per_iteration = true;
-  const std::string text = header_text("tool", o, 22'809, {});
-  for (const char* words : {" graph: 4 ", ": 1 rank on device memory = ", ": CUDA event timing; "})
+  const std::string text = header_text("tool", o, {});
+  for (const char* words : {" graph: 4 ", "# 1 rank on device memory = ", ": CUDA event timing; "})
     EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segments: what may be mapped and what not, memory used, nothing left behind, errors that help.
 #include "transports/shm/segment.hpp"
 
@@ -176,7 +177,8 @@ TEST(Segment, WithoutAddressSpaceTheErrorSaysWhatToDo) {
   const auto own = Segment::create(kHuge, 0, Backing::kAuto);
   ASSERT_FALSE(own);
   EXPECT_EQ(own.error().code, Code::kSystemError);
-  EXPECT_NE(own.error().message.find("smaller arena"), std::string::npos) << own.error().message;
+  EXPECT_NE(own.error().message.find("lower TUTTI_ARENA_BYTES"), std::string::npos)
+      << own.error().message;
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory against the conformance suite, by memfd and by the fallback, and what is its alone.
 #include "transports/shm/shm_transport.hpp"
 

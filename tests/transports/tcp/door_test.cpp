@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The door of a rank's TCP connections, with real sockets and no job: whatever strangers send, who
 // was invited gets in, the log stays short and nothing is kept.
 #include "transports/tcp/door.hpp"
@@ -204,7 +205,7 @@ TEST_F(DoorTest, AnotherVersionIsToldAndNamedInOneLine) {
     turn_until([&] { return log_lines() > lines; });
     EXPECT_EQ(log_lines(), ++lines);
     EXPECT_NE(log_text().find("speaks version " + std::to_string(theirs) +
-                              " of the wire, this library " + std::to_string(kVersion)),
+                              " of the protocol, this library " + std::to_string(kVersion)),
               std::string::npos)
         << log_text();
     const std::string heard = visitor.hear_all();
@@ -249,7 +250,7 @@ TEST_F(DoorTest, WithoutADescriptorConnectionsWaitAndTheLogSaysSoOnce) {
     // Somebody who was invited waits: in the end the caller is told.
     turn_until([&] { return !told_; });
     EXPECT_EQ(told_.error().code, Code::kSystemError);
-    EXPECT_NE(told_.error().message.find("no descriptor is left"), std::string::npos);
+    EXPECT_NE(told_.error().message.find("no free descriptor"), std::string::npos);
   }
   turn_until([&] { return !admitted_.empty(); });
   EXPECT_TRUE(told_);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The RDMA ports that tests may use, as the environment admits them.
 #pragma once
 

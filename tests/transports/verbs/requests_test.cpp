@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of work requests, and what failed completions say.
 #include "transports/verbs/requests.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which device, port and GID is chosen, from tables.
 #include "transports/verbs/selection.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cards and immediates, and what a peer's messages may touch.
 #include "transports/verbs/wire.hpp"
 
@@ -44,14 +45,14 @@ TEST(VerbsWire, CardsThatCannotBeAreRefusedWithTheReason) {
   };
   refused("another version", [](Card& card) { ++card.magic; });
   refused("do not mix", [](Card& card) { card.link_layer = LinkLayer::kInfiniBand; });
-  refused("another length", [](Card& card) { card.arena_bytes *= 2; });
-  refused("cannot be", [](Card& card) { card.queue_pair = kMostNumber24 + 1; });
-  refused("cannot be", [](Card& card) { card.first_psn = UINT32_MAX; });
-  refused("cannot be", [](Card& card) { card.mtu = 0; });
-  refused("cannot be", [](Card& card) { card.mtu = 6; });
-  refused("cannot be", [](Card& card) { card.zero[2] = 1; });
-  refused("cannot be", [](Card& card) { card.arena_address = UINT64_MAX; });
-  refused("cannot be", [](Card& card) { card.landing_address = UINT64_MAX - 100; });
+  refused("another size", [](Card& card) { card.arena_bytes *= 2; });
+  refused("impossible numbers", [](Card& card) { card.queue_pair = kMostNumber24 + 1; });
+  refused("impossible numbers", [](Card& card) { card.first_psn = UINT32_MAX; });
+  refused("impossible numbers", [](Card& card) { card.mtu = 0; });
+  refused("impossible numbers", [](Card& card) { card.mtu = 6; });
+  refused("impossible numbers", [](Card& card) { card.zero[2] = 1; });
+  refused("impossible numbers", [](Card& card) { card.arena_address = UINT64_MAX; });
+  refused("impossible numbers", [](Card& card) { card.landing_address = UINT64_MAX - 100; });
   const Card card = sound_card();
   const auto shorter = read_card(std::as_bytes(std::span(&card, 1)).first(71), card);
   ASSERT_FALSE(shorter);

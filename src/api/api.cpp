@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary: checks arguments, turns errors into codes and texts, throws nothing.
+#include <fmt/core.h>
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "api/config.hpp"
+#include "api/group.hpp"
+#include "api/handle.hpp"
+#include "control/handshake.hpp"
+#include "control/interfaces.hpp"
+#include "device/driver.hpp"
+
+using namespace tutti;
+
+static_assert(TUTTI_UNIQUE_ID_BYTES == kUniqueIdBytes);
+static_assert(static_cast<int>(tuttiNotSupported) == static_cast<int>(Code::kNotSupported));
+static_assert(static_cast<std::size_t>(tuttiNumResults) == kCodeCount);
+static_assert(static_cast<int>(tuttiFloat8e5m2) == static_cast<int>(DataType::kFloat8e5m2));
+static_assert(static_cast<int>(tuttiNumTypes) == kDataTypeCount);
+static_assert(static_cast<int>(tuttiAvg) == static_cast<int>(ReduceOp::kAvg));
+static_assert(static_cast<int>(tuttiNumOps) == kReduceOpCount);
+
+namespace {
+
+// Returns the calling thread's device; none if the program has not used CUDA, or this build has
+// none.
+std::optional<int> current_device() {
+  device::Platform* const platform = device::cuda_platform();
+  if (platform == nullptr) return std::nullopt;
+  const Result<int> device = platform->current_device();
+  return device ? std::optional(*device) : std::nullopt;
+}
+
+// Initializes now, or when the thread's group ends; *comm is written now in either case.
+// `device`: of the rank; none: the calling thread's.
+Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
+                             const tuttiConfig_t* config, const char* function,
+                             std::optional<int> device = {}) {
+  if (comm == nullptr) return bad_argument(function, "comm is NULL");
+  *comm = nullptr;
+  if (ranks > control::kMaxRanks)
+    return bad_argument(
+        function, fmt::format("nranks is {}, but at most {} can join", ranks, control::kMaxRanks));
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return bad_argument(
+        function, fmt::format("rank is {} and nranks is {}; use 0 <= rank < nranks", rank, ranks));
+  const Result<Config>& environment = process_config();
+  if (!environment) return tl::unexpected(environment.error());
+  TUTTI_TRY_ASSIGN(CommunicatorOptions options, make_options(*environment, config, function));
+  options.device = device ? device : current_device();
+  TUTTI_TRY(configured_plans(options.config));
+  UniqueId unique;
+  std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
+  const Group::Init create = [=](tuttiComm& handle, const std::stop_token& cancel) -> Status {
+    return start_handle(handle, options, cancel, [&](const CommunicatorOptions& all) {
+      return Communicator::create(unique, rank, ranks, all);
+    });
+  };
+  Group& group = Group::current();
+  OwnedHandle handle = make_handle();
+  if (group.active()) {
+    group.add_init(handle.get(), create);
+  } else {
+    TUTTI_TRY(create(*handle.get().comm, {}));
+  }
+  *comm = handle.get().comm;
+  return handle.release();
+}
+
+template <std::size_t n>
+void copy_text(char (&to)[n], const std::string& from) {
+  const std::size_t bytes = std::min(from.size(), n - 1);
+  std::memcpy(to, from.data(), bytes);
+  to[bytes] = '\0';
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiGetVersion(int* version) {
+  if (version == nullptr) return report(bad_argument("tuttiGetVersion", "version is NULL").value());
+  *version = TUTTI_VERSION_CODE;
+  return tuttiSuccess;
+}
+
+const char* tuttiGetErrorString(tuttiResult_t result) {
+  return describe(static_cast<Code>(value_of(result)));
+}
+
+const char* tuttiGetLastError(tuttiComm_t comm) { return last_text(comm); }
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId* uniqueId) {
+  return guarded("tuttiGetUniqueId", nullptr, [&]() -> Status {
+    if (uniqueId == nullptr) return bad_argument("tuttiGetUniqueId", "uniqueId is NULL");
+    TUTTI_TRY_ASSIGN(const UniqueId id, create_unique_id());
+    std::memcpy(uniqueId->internal, id.bytes.data(), id.bytes.size());
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank) {
+  return tuttiCommInitRankConfig(comm, nranks, commId, rank, nullptr);
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank,
+                                      tuttiConfig_t* config) {
+  return guarded("tuttiCommInitRank", nullptr, [&]() -> Status {
+    const auto handle = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
+    if (handle) return {};
+    if (Group::current().active()) Group::current().fail(handle.error());
+    return tl::unexpected(handle.error());
+  });
+}
+
+tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank, int nId,
+                                        tuttiUniqueId* commIds, tuttiConfig_t* config) {
+  if (nId == 1 && commIds != nullptr)
+    return tuttiCommInitRankConfig(newcomm, nranks, commIds[0], myrank, config);
+  return guarded("tuttiCommInitRankScalable", nullptr, [&]() -> Status {
+    if (newcomm != nullptr) *newcomm = nullptr;
+    if (commIds == nullptr || nId < 1)
+      return bad_argument("tuttiCommInitRankScalable", "commIds is NULL or nId is not positive");
+    return make_error(
+        Code::kNotSupported,
+        "tuttiCommInitRankScalable: more than one id is not supported in this version");
+  });
+}
+
+tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) {
+  return guarded("tuttiCommInitAll", nullptr, [&]() -> Status {
+    constexpr const char* kName = "tuttiCommInitAll";
+    if (comm == nullptr) return bad_argument(kName, "comm is NULL");
+    if (ndev < 1) return bad_argument(kName, fmt::format("ndev is {}; use >= 1", ndev));
+    if (ndev > control::kMaxRanks)
+      return bad_argument(
+          kName, fmt::format("ndev is {}, but at most {} can join", ndev, control::kMaxRanks));
+    device::Platform* const platform = device::cuda_platform(devlist != nullptr);
+    const int devices = platform == nullptr ? 0 : platform->devices();
+    if (devlist != nullptr && devices == 0)
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("{}: there is no CUDA device that this build can use; pass a NULL devlist "
+                      "for ranks on host memory; tutti-info says why there is no device",
+                      kName));
+    for (int i = 0; devlist != nullptr && i < ndev; ++i) {
+      if (devlist[i] < 0 || devlist[i] >= devices)
+        return bad_argument(kName, fmt::format("devlist[{}] is {}, but there are {} CUDA devices",
+                                               i, devlist[i], devices));
+      TUTTI_TRY(platform->load(devlist[i]));
+    }
+    const auto device_of = [&](int rank) {
+      return devices == 0 ? std::nullopt
+                          : std::optional(devlist != nullptr ? devlist[rank] : rank % devices);
+    };
+    std::fill_n(comm, ndev, nullptr);
+    // All ranks are in this process: nobody comes over the network.
+    TUTTI_TRY_ASSIGN(const UniqueId id,
+                     create_unique_id({.interfaces = control::loopback_choice()}));
+    tuttiUniqueId plain;
+    std::memcpy(plain.internal, id.bytes.data(), id.bytes.size());
+    Group& group = Group::current();
+    group.start();
+    for (int i = 0; i < ndev; ++i)
+      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName, device_of(i));
+          !handle) {
+        group.fail(handle.error());
+        break;
+      }
+    const Status ended = group.end();
+    if (!ended) std::fill_n(comm, ndev, nullptr);  // the group has ended the handles
+    return ended;
+  });
+}
+
+tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
+  return guarded("tuttiCommFinalize", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, "tuttiCommFinalize"));
+    return communicator->finalize();
+  });
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+  if (comm == nullptr) return tuttiSuccess;
+  return guarded("tuttiCommDestroy", nullptr,
+                 [&] { return destroy_handle(comm, "tuttiCommDestroy"); });
+}
+
+tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
+  if (comm == nullptr) return tuttiSuccess;
+  HandleRef handle;
+  const tuttiResult_t result = guarded("tuttiCommAbort", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(handle, check_handle(comm, "tuttiCommAbort"));
+    abort_handle(*handle.comm);
+    return {};
+  });
+  if (handle.comm == nullptr) return result;
+  retire(handle);  // also where there was no memory to say why it ended
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
+  return guarded("tuttiCommGetAsyncError", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommGetAsyncError"));
+    if (asyncError == nullptr) return bad_argument("tuttiCommGetAsyncError", "asyncError is NULL");
+    const auto error = communicator->error();
+    *asyncError = error ? static_cast<tuttiResult_t>(error->code) : tuttiSuccess;
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommCount(const tuttiComm_t comm, int* count) {
+  return guarded("tuttiCommCount", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommCount"));
+    if (count == nullptr) return bad_argument("tuttiCommCount", "count is NULL");
+    *count = communicator->ranks();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommUserRank(const tuttiComm_t comm, int* rank) {
+  return guarded("tuttiCommUserRank", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommUserRank"));
+    if (rank == nullptr) return bad_argument("tuttiCommUserRank", "rank is NULL");
+    *rank = communicator->rank();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiCommCuDevice(const tuttiComm_t comm, int* device) {
+  return guarded("tuttiCommCuDevice", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommCuDevice"));
+    if (device == nullptr) return bad_argument("tuttiCommCuDevice", "device is NULL");
+    *device = communicator->on_device() == nullptr ? TUTTI_DEVICE_HOST
+                                                   : communicator->on_device()->device();
+    return {};
+  });
+}
+
+tuttiResult_t tuttiGroupStart(void) {
+  Group::current().start();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiGroupEnd(void) {
+  return guarded("tuttiGroupEnd", nullptr, [] { return Group::current().end(); });
+}
+
+tuttiResult_t tuttiCommSetAlgorithm(tuttiComm_t comm, const char* name) {
+  return guarded("tuttiCommSetAlgorithm", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, "tuttiCommSetAlgorithm"));
+    return communicator->set_algorithm(name == nullptr ? "" : name);
+  });
+}
+
+tuttiResult_t tuttiCommInfo(const tuttiComm_t comm, tuttiCommInfo_t* info) {
+  return guarded("tuttiCommInfo", comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, "tuttiCommInfo"));
+    if (info == nullptr || info->size != sizeof *info || info->magic != TUTTI_COMM_INFO_MAGIC)
+      return bad_argument("tuttiCommInfo",
+                          "the info was not initialized; start from TUTTI_COMM_INFO_INITIALIZER");
+    const Communicator::Info own = communicator->info();
+    info->rank = communicator->rank();
+    info->nRanks = communicator->ranks();
+    info->hostRanks = own.host_ranks;
+    info->poisoned = own.poisoned ? 1 : 0;
+    copy_text(info->host, own.host);
+    copy_text(info->transport, own.transport);
+    copy_text(info->forcedAlgorithm, own.forced_algorithm);
+    copy_text(info->lastAlgorithm, own.last_algorithm);
+    copy_text(info->lastProtocol, own.last_protocol);
+    info->lastPlanHash = own.last_plan;
+    info->lastSlices = own.last_slices;
+    info->lastReplicas = own.last_replicas;
+    info->operations = own.operations;
+    info->payloadBytesSent = own.payload_bytes_sent;
+    info->messagesSent = own.messages_sent;
+    info->mappedBytes = own.mapped_bytes;
+    info->lentBytesSent = own.lent_bytes_sent;
+    return {};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary of collectives: a function each, and the checks that they have in common, which
+// read the table of collectives.
+#include <fmt/core.h>
+#include <tutti/tutti.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "api/config.hpp"
+#include "api/group.hpp"
+#include "api/handle.hpp"
+#include "base/call.hpp"
+#include "comm/run_on_devices.hpp"
+#include "device/driver.hpp"
+
+using namespace tutti;
+
+namespace {
+
+Error no_device(const Communicator& communicator, const char* function, const char* what) {
+  return {Code::kNotSupported,
+          fmt::format("{}: {}, but rank {} has no CUDA device; use CUDA before the rank joins; "
+                      "tutti-info says whether this build can use a device",
+                      function, what, communicator.rank())};
+}
+
+// Says whether a call's buffers are in device memory or in host memory. kInvalidArgument for one of
+// each.
+Result<bool> in_device_memory(const Communicator& communicator, const Call& call,
+                              const char* function) {
+  const RankOnDevice* const device = communicator.on_device();
+  if (call.count == 0) return false;
+  const bool input = call.has_input(communicator.rank());
+  const bool output = call.has_output(communicator.rank());
+  if (device == nullptr) {
+    if ((input && device::driver_knows_for_device(call.input)) ||
+        (output && device::driver_knows_for_device(call.output)))
+      return tl::unexpected(no_device(communicator, function, "device memory"));
+    return false;
+  }
+  if (!output) return device->holds(call.input);
+  const bool held = device->holds(call.output);
+  if (input && call.input != call.output && device->holds(call.input) != held)
+    return bad_argument(
+        function,
+        fmt::format("sendbuff is {} memory and recvbuff is {} memory; use the same for both",
+                    held ? "host" : "device", held ? "device" : "host"));
+  return held;
+}
+
+// A call as the C functions take it, before anything has been checked.
+struct RawCall {
+  const char* function;
+  Collective collective;
+  const void* sendbuff;
+  void* recvbuff;
+  std::size_t count;
+  int type;
+  int op = static_cast<int>(ReduceOp::kSum);
+  int root = 0;
+};
+
+// Buffers that this rank has, by the table of collectives. In place means that equal elements have
+// equal addresses; any other overlap is refused.
+Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char* function) {
+  const bool input = call.has_input(rank), output = call.has_output(rank);
+  if (input && call.input == nullptr) return bad_argument(function, "sendbuff is NULL");
+  if (output && call.output == nullptr) return bad_argument(function, "recvbuff is NULL");
+  const std::size_t bytes_each = element_bytes(call.type);
+  const auto from = reinterpret_cast<std::uintptr_t>(call.input);
+  const auto to = reinterpret_cast<std::uintptr_t>(call.output);
+  if ((input && from % bytes_each != 0) || (output && to % bytes_each != 0))
+    return bad_argument(
+        function,
+        fmt::format("a buffer is not aligned to the {} bytes of its data type", bytes_each));
+  const bool in_place = call.input_base(rank) == call.output_base(rank);
+  if (!input || !output || in_place) return {};
+  if (from < to + call.output_bytes(ranks) && to < from + call.input_bytes(ranks))
+    return bad_argument(
+        function, call.info().input.extent == call.info().output.extent
+                      ? "sendbuff and recvbuff overlap; pass the same pointer for in place"
+                      : "sendbuff and recvbuff overlap; in place, the smaller one is this rank's "
+                        "block of the larger one");
+  return {};
+}
+
+Result<Call> check_call(const RawCall& raw, const Communicator& communicator,
+                        tuttiStream_t stream) {
+  const char* const function = raw.function;
+  if (raw.type < 0 || raw.type >= kDataTypeCount)
+    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
+  if (raw.op < 0 || raw.op >= kReduceOpCount)
+    return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
+  const std::int32_t ranks = communicator.ranks();
+  if (raw.root < 0 || raw.root >= ranks)
+    return bad_argument(function, fmt::format("root {} is out of range: the communicator has {} "
+                                              "ranks",
+                                              raw.root, ranks));
+  Call call{.collective = raw.collective,
+            .input = raw.sendbuff,
+            .output = raw.recvbuff,
+            .count = raw.count,
+            .type = static_cast<DataType>(raw.type),
+            .op = static_cast<ReduceOp>(raw.op),
+            .root = raw.root,
+            .stream = stream};
+  const std::uint64_t blocks = call.info().blocks_among(ranks);
+  if (raw.count > SIZE_MAX / 2 / element_bytes(call.type) / blocks)
+    return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
+  if (raw.count > 0) TUTTI_TRY(check_buffers(call, communicator.rank(), ranks, function));
+  TUTTI_TRY_ASSIGN(call.on_device, in_device_memory(communicator, call, function));
+  if (stream != nullptr && !call.on_device && raw.count > 0)
+    return communicator.on_device() == nullptr
+               ? tl::unexpected(no_device(communicator, function, "a stream"))
+               : make_error(Code::kNotSupported,
+                            fmt::format("{}: with host memory the calling thread runs the "
+                                        "operation; pass a NULL stream, or device memory",
+                                        function));
+  return call;
+}
+
+// Runs a call, or puts it into the thread's group.
+Status submit_checked(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
+  TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, raw.function));
+  TUTTI_TRY_ASSIGN(const Call call, check_call(raw, *communicator, stream));
+  Group& group = Group::current();
+  if (group.active()) {
+    TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, raw.function));
+    group.add(handle, call);
+    return {};
+  }
+  HeldCall one{communicator, call, nullptr};
+  return call.on_device ? run_on_devices({&one, 1}) : run_operations({&one, 1});
+}
+
+// An error of a call in a group is the group's too.
+tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
+  return guarded(raw.function, comm, [&] {
+    const Status status = submit_checked(raw, comm, stream);
+    if (!status && Group::current().active()) Group::current().fail(status.error());
+    return status;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                             tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+  return submit({.function = "tuttiAllReduce",
+                 .collective = Collective::kAllReduce,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .op = value_of(op)},
+                comm, stream);
+}
+
+tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count,
+                          tuttiDataType_t datatype, tuttiRedOp_t op, int root, tuttiComm_t comm,
+                          tuttiStream_t stream) {
+  return submit({.function = "tuttiReduce",
+                 .collective = Collective::kReduce,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .op = value_of(op),
+                 .root = root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                             tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+  return submit({.function = "tuttiBroadcast",
+                 .collective = Collective::kBroadcast,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .root = root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiBcast(void* buff, size_t count, tuttiDataType_t datatype, int root,
+                         tuttiComm_t comm, tuttiStream_t stream) {
+  return submit({.function = "tuttiBcast",
+                 .collective = Collective::kBroadcast,
+                 .sendbuff = buff,
+                 .recvbuff = buff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .root = root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                 tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                                 tuttiStream_t stream) {
+  return submit({.function = "tuttiReduceScatter",
+                 .collective = Collective::kReduceScatter,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = recvcount,
+                 .type = value_of(datatype),
+                 .op = value_of(op)},
+                comm, stream);
+}
+
+tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                             tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
+  return submit({.function = "tuttiAllGather",
+                 .collective = Collective::kAllGather,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = sendcount,
+                 .type = value_of(datatype)},
+                comm, stream);
+}
+
+}  // extern "C"

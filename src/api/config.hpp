@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What functions of the C boundary share: refusals of arguments, and configurations.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "comm/communicator.hpp"
+
+namespace tutti {
+
+// The value of an enumeration that a C caller may have set to anything.
+template <typename Enum>
+[[nodiscard]] int value_of(const Enum& caller_s) {
+  int value;
+  static_assert(sizeof value == sizeof caller_s);
+  std::memcpy(&value, &caller_s, sizeof value);
+  return value;
+}
+
+// "function: what".
+[[nodiscard]] tl::unexpected<Error> bad_argument(const char* function, std::string_view what);
+
+// `base` with what `config` (may be null) sets. Errors: kInvalidArgument naming the field.
+[[nodiscard]] Result<CommunicatorOptions> make_options(const Config& base,
+                                                       const tuttiConfig_t* config,
+                                                       const char* function);
+
+}  // namespace tutti

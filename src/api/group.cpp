@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/group.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "comm/run_on_devices.hpp"
+
+namespace tutti {
+namespace {
+
+using Hold = std::shared_ptr<const HandleUse>;
+
+// Keeps what the handle holds until the group is done with it.
+Result<Hold> hold(HandleRef handle) {
+  Hold held = std::make_shared<const HandleUse>(handle);
+  if (held->get() == nullptr)
+    return make_error(Code::kInvalidUsage,
+                      "a communicator of the group was destroyed before tuttiGroupEnd; nothing of "
+                      "the group has run");
+  return held;
+}
+
+// Blocking tasks of a group, a thread each, that wait for each other: the first that fails ends the
+// others.
+class Together {
+ public:
+  using Task = std::function<Status(std::size_t i, const std::stop_token& cancel)>;
+  Together(const char* what, Task task) : what_(what), task_(std::move(task)) {}
+
+  // Returns the cause: the first error, but what this machine refused before what ranks tell of it.
+  [[nodiscard]] Status run(std::size_t count) {
+    std::vector<std::thread> threads;
+    threads.reserve(count);
+    for (std::size_t i = 1; i < count; ++i) try {
+        threads.emplace_back([this, i] { run_one(i); });
+      } catch (const std::system_error& error) {
+        fail(errno_error(fmt::format("cannot start a thread for {} in a group", what_),
+                         error.code().value())
+                 .value());
+      }
+    if (count > 0) run_one(0);
+    for (std::thread& thread : threads) thread.join();
+    return cause_ ? Status(tl::unexpected(*cause_)) : Status();
+  }
+
+ private:
+  // An exception must not leave the thread that runs a task.
+  void run_one(std::size_t i) {
+    try {
+      if (const Status status = task_(i, cancel_.get_token()); !status) fail(status.error());
+    } catch (const std::exception& error) {
+      fail({Code::kSystemError, fmt::format("{} in a group: {}", what_, error.what())});
+    }
+  }
+  void fail(const Error& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!cause_ || (cause_->code != Code::kSystemError && error.code == Code::kSystemError))
+        cause_ = error;
+    }
+    cancel_.request_stop();
+  }
+
+  const char* const what_;
+  const Task task_;
+  std::stop_source cancel_;
+  std::mutex mutex_;
+  std::optional<Error> cause_;  // guarded by mutex_
+};
+
+}  // namespace
+
+// It has no destructor: to register one takes memory, without which glibc ends the process. Between
+// groups it holds none.
+Group& Group::current() {
+  static_assert(std::is_nothrow_default_constructible_v<Group>);
+  constinit thread_local bool made = false;
+  alignas(Group) constinit thread_local std::byte room[sizeof(Group)]{};
+  auto* const group = reinterpret_cast<Group*>(room);
+  if (!std::exchange(made, true)) new (group) Group;
+  return *std::launder(group);
+}
+
+Status Group::leave() {
+  if (depth_ == 0)
+    return make_error(Code::kInvalidUsage,
+                      "this thread has no open group; call tuttiGroupStart first");
+  --depth_;
+  return {};
+}
+
+void Group::forget() {
+  calls_ = std::vector<IssuedCall>();  // with its memory, which `= {}` would keep
+  for (const IssuedInit& init : inits_) abandon(init.handle);
+  inits_ = std::vector<IssuedInit>();
+  for (const IssuedTask& task : tasks_)
+    if (task.makes.comm != nullptr) abandon(task.makes);
+  tasks_ = std::vector<IssuedTask>();
+  error_.reset();
+}
+
+Status Group::drop() {
+  TUTTI_TRY(leave());
+  if (depth_ == 0) forget();
+  return {};
+}
+
+Status Group::end() {
+  TUTTI_TRY(leave());
+  if (depth_ > 0) return {};
+  const struct Forget {  // also after an exception
+    Group& group;
+    ~Forget() { group.forget(); }
+  } at_the_end{*this};
+  if (error_) return tl::unexpected(*error_);
+  return run();
+}
+
+Status Group::run() {
+  std::vector<HeldCall> calls;
+  for (const IssuedCall& issued : calls_) {
+    TUTTI_TRY_ASSIGN(Hold held, hold(issued.handle));
+    Communicator* const communicator = held->get()->communicator.load(std::memory_order_acquire);
+    calls.push_back({communicator, issued.call, std::move(held)});
+  }
+  TUTTI_TRY_ASSIGN(const std::vector<TaskQueue> tasks, hold_tasks());
+  TUTTI_TRY(run_inits());
+  TUTTI_TRY(run_tasks(tasks));
+  const auto on_host = std::stable_partition(
+      calls.begin(), calls.end(), [](const HeldCall& held) { return held.call.on_device; });
+  const std::span all(calls);
+  const auto on_devices = static_cast<std::size_t>(on_host - calls.begin());
+  const Status enqueued = run_on_devices(all.first(on_devices));
+  // Also after an error: other ranks wait for what other communicators are to do.
+  const Status run = on_devices == all.size() ? Status() : run_operations(all.subspan(on_devices));
+  return enqueued ? run : enqueued;
+}
+
+Status Group::run_inits() {
+  std::vector<Hold> starting;
+  for (const IssuedInit& init : inits_) {
+    TUTTI_TRY_ASSIGN(Hold held, hold(init.handle));
+    starting.push_back(std::move(held));
+  }
+  Together inits("an initialization", [&](std::size_t i, const std::stop_token& cancel) {
+    return inits_[i].run(*inits_[i].handle.comm, cancel);
+  });
+  TUTTI_TRY(inits.run(inits_.size()));
+  inits_.clear();
+  return {};
+}
+
+Result<std::vector<Group::TaskQueue>> Group::hold_tasks() const {
+  std::vector<TaskQueue> queues;
+  for (const IssuedTask& issued : tasks_) {
+    TUTTI_TRY_ASSIGN(Hold held, hold(issued.handle));
+    auto queue = std::ranges::find_if(
+        queues, [&](const TaskQueue& q) { return q.hold->get() == held->get(); });
+    if (queue == queues.end()) queue = queues.insert(queues.end(), {std::move(held), {}, {}});
+    queue->tasks.push_back(issued.run);
+    if (issued.makes.comm == nullptr) continue;
+    TUTTI_TRY_ASSIGN(Hold made, hold(issued.makes));
+    queue->made.push_back(std::move(made));
+  }
+  return queues;
+}
+
+Status Group::run_tasks(const std::vector<TaskQueue>& queues) {
+  Together together("a collective call", [&](std::size_t i, const std::stop_token&) -> Status {
+    for (const Task& task : queues[i].tasks)
+      TUTTI_TRY(task(*queues[i].hold->get()->communicator.load(std::memory_order_acquire)));
+    return {};
+  });
+  TUTTI_TRY(together.run(queues.size()));
+  tasks_.clear();
+  return {};
+}
+
+}  // namespace tutti

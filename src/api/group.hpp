@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Group calls: what a thread issues between GroupStart and GroupEnd is carried out together at the
+// outermost GroupEnd. Thread-local. Keeps handles, never communicators nor the user's variables:
+// both may be gone by the end, which is an error then.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+#include "api/handle.hpp"
+#include "comm/communicator.hpp"
+#include "comm/run_operations.hpp"
+
+namespace tutti {
+
+class Group {
+ public:
+  // The calling thread's group.
+  [[nodiscard]] static Group& current();
+
+  [[nodiscard]] bool active() const { return depth_ > 0; }
+  void start() { ++depth_; }
+  void add(HandleRef handle, const Call& call) { calls_.push_back({handle, call}); }
+  // A blocking initialization of the handle; those of one group run at the same time, a thread
+  // each. The first that fails ends the others by the token. The handle of one that fails or never
+  // runs is abandoned.
+  using Init = std::function<Status(tuttiComm& handle, const std::stop_token& cancel)>;
+  void add_init(HandleRef handle, Init run) { inits_.push_back({handle, std::move(run)}); }
+  // A blocking collective of the communicator; those of one run in the order given, those of
+  // different ones at the same time, after initializations and before operations. `makes` is
+  // abandoned where the task fails or never runs.
+  using Task = std::function<Status(Communicator&)>;
+  void add_task(HandleRef handle, Task run, HandleRef makes = {}) {
+    tasks_.push_back({handle, std::move(run), makes});
+  }
+  // Remembers an error of a call in the group: the outermost end returns it and runs nothing.
+  void fail(const Error& error) {
+    if (!error_) error_ = error;
+  }
+  // Ends the innermost group; the outermost one runs everything. Errors: kInvalidUsage without a
+  // start or where a communicator of the group has been destroyed (nothing runs), the first error
+  // of any call otherwise.
+  [[nodiscard]] Status end();
+  // Ends the innermost group and runs nothing; the outermost one forgets its calls.
+  [[nodiscard]] Status drop();
+
+ private:
+  struct IssuedCall {
+    HandleRef handle;
+    Call call;
+  };
+  struct IssuedInit {
+    HandleRef handle;
+    Init run;
+  };
+  struct IssuedTask {
+    HandleRef handle;
+    Task run;
+    HandleRef makes;
+  };
+  [[nodiscard]] Status leave();
+  void forget();
+  [[nodiscard]] Status run();
+  [[nodiscard]] Status run_inits();
+  struct TaskQueue {  // of one communicator
+    std::shared_ptr<const HandleUse> hold;
+    std::vector<Task> tasks;
+    std::vector<std::shared_ptr<const HandleUse>> made;  // by the tasks
+  };
+  [[nodiscard]] Result<std::vector<TaskQueue>> hold_tasks() const;
+  [[nodiscard]] Status run_tasks(const std::vector<TaskQueue>& queues);
+
+  int depth_ = 0;
+  std::vector<IssuedCall> calls_;
+  std::vector<IssuedInit> inits_;
+  std::vector<IssuedTask> tasks_;
+  std::optional<Error> error_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tuttiComm_t points to, and how the C boundary turns results into codes and texts.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "comm/communicator.hpp"
+
+struct tuttiComm {
+  // Upper bytes of a valid handle's life; below them counts the process's communicators.
+  static constexpr std::uint64_t kMagic = 0x747574;
+  static constexpr int kLifeBits = 40;
+  std::atomic<std::uint64_t> life{0};  // 0: holds nothing; never the same twice
+  // Calls inside the C boundary with this handle; it is retired only when there is none.
+  std::atomic<int> calls{0};
+  // Null inside a group until the initialization has run, which may be while another thread aborts:
+  // the release of its store pairs with the acquire of every load.
+  std::atomic<tutti::Communicator*> communicator{nullptr};
+  std::mutex start_mutex;                      // orders the end of the initialization and abort()
+  std::unique_ptr<tutti::Communicator> owned;  // what `communicator` points to
+  std::stop_source aborted;                    // ends initializations; a new one for each life
+  mutable std::mutex text_mutex;
+  std::string last_text;          // guarded by text_mutex
+  bool text_after_poison{false};  // guarded by text_mutex: the text is no older than the poison
+};
+
+namespace tutti {
+
+// Records the error's text for tuttiGetLastError (thread and, if given, communicator) and returns
+// its code. Any thread.
+tuttiResult_t report(const Error& error, const tuttiComm* comm = nullptr);
+tuttiResult_t report(const Status& status, const tuttiComm* comm = nullptr);
+
+// The error of an exception that is being handled: bad_alloc becomes kSystemError.
+[[nodiscard]] Error caught_error(const char* function);
+// Reports it; the code alone where there is no memory for a text.
+tuttiResult_t report_caught(const char* function, const tuttiComm* comm) noexcept;
+
+// One life of a handle, which is used again for later communicators.
+struct HandleRef {
+  tuttiComm* comm = nullptr;
+  std::uint64_t life = 0;
+};
+
+// Keeps what a handle holds alive while a call uses it. If the pointer is not a handle, is no
+// longer one, or has been reused for another communicator, it is not touched: get() is null.
+class HandleUse {
+ public:
+  explicit HandleUse(const tuttiComm* comm);
+  explicit HandleUse(HandleRef ref);
+  HandleUse(const HandleUse&) = delete;
+  HandleUse& operator=(const HandleUse&) = delete;
+  ~HandleUse();
+  [[nodiscard]] tuttiComm* get() const { return comm_; }
+
+ private:
+  void use(tuttiComm* comm, std::uint64_t life);
+
+  tuttiComm* comm_ = nullptr;
+};
+
+// Runs `body`, which returns a Status, so that nothing is thrown across the C boundary.
+template <typename Body>
+tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) {
+  const HandleUse use(comm);
+  try {
+    return report(body(), use.get());
+  } catch (...) {
+    return report_caught(function, use.get());
+  }
+}
+
+// Makes the handle invalid, waits until no call uses it, and ends what it holds; of two threads
+// that retire one handle, one does so. The caller has ended its operations. The handle itself stays
+// in the process, for a later communicator (kRestingHandles others are used before it): a thread
+// that calls with it meanwhile finds it invalid.
+void retire(HandleRef ref);
+// The same for a user who destroys his communicator. Errors: kInvalidArgument (it was destroyed),
+// kInvalidUsage where a call of another thread is under way, by name; nothing has changed then.
+[[nodiscard]] Status destroy_handle(tuttiComm* comm, const char* function);
+inline constexpr std::size_t kRestingHandles = 4096;
+// The same for a handle that a user still holds without knowing: it is not used again, so that his
+// destroying it cannot hit another communicator.
+void abandon(HandleRef ref);
+
+// A handle that is retired unless it is given away.
+class OwnedHandle {
+ public:
+  explicit OwnedHandle(HandleRef ref) : ref_(ref) {}
+  OwnedHandle(const OwnedHandle&) = delete;
+  OwnedHandle& operator=(const OwnedHandle&) = delete;
+  ~OwnedHandle() {
+    if (ref_.comm != nullptr) retire(ref_);
+  }
+  [[nodiscard]] HandleRef get() const { return ref_; }
+  HandleRef release() { return std::exchange(ref_, {}); }
+
+ private:
+  HandleRef ref_;
+};
+[[nodiscard]] OwnedHandle make_handle();
+
+// The life of a valid handle, or kInvalidArgument naming `function`.
+[[nodiscard]] Result<HandleRef> check_handle(tuttiComm* comm, const char* function);
+// The communicator behind a handle, or kInvalidArgument / kInvalidUsage naming `function`.
+[[nodiscard]] Result<Communicator*> open_handle(const tuttiComm* comm, const char* function);
+
+// A communicator that this thread's call holds.
+struct OpenCall {
+  Communicator* communicator;
+  InFlightCall in_flight;
+  Communicator* operator->() const { return communicator; }
+};
+// Every call that only one thread at a time may make begins with this. Errors: those of
+// open_handle(); kInvalidUsage naming the call of another thread that holds the communicator.
+[[nodiscard]] Result<OpenCall> enter_handle(const tuttiComm* comm, const char* function);
+
+// Makes what the handle holds by `make`, which gets the options and a token: it stops when `cancel`
+// does and when the handle is aborted, and ends the making early with an error.
+using MakeCommunicator =
+    std::function<Result<std::unique_ptr<Communicator>>(const CommunicatorOptions& options)>;
+[[nodiscard]] Status start_handle(tuttiComm& handle, CommunicatorOptions options,
+                                  const std::stop_token& cancel, const MakeCommunicator& make);
+// Ends what the handle's communicator does, or its initialization. Any thread; the handle is held.
+void abort_handle(tuttiComm& handle);
+
+// The last text of this thread, or of `comm`; valid until the next call in this thread.
+const char* last_text(const tuttiComm* comm) noexcept;
+
+}  // namespace tutti

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that are declared so that programs compile, and that this version does not have: each
+// returns tuttiNotSupported with a text that names it.
+#include <fmt/core.h>
+#include <tutti/tutti.h>
+
+#include "api/group.hpp"
+#include "api/handle.hpp"
+
+namespace {
+
+tuttiResult_t not_supported(const char* function, const tuttiComm* comm = nullptr) {
+  const tutti::Error error{tutti::Code::kNotSupported,
+                           fmt::format("{} is not supported in this version of Tutti", function)};
+  tutti::Group& group = tutti::Group::current();
+  if (group.active()) group.fail(error);
+  return tutti::report(error, comm);
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, void*, tuttiDataType_t,
+                                        tuttiScalarResidence_t, tuttiComm_t comm) {
+  return not_supported("tuttiRedOpCreatePreMulSum", comm);
+}
+
+tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t, tuttiComm_t comm) {
+  return not_supported("tuttiRedOpDestroy", comm);
+}
+
+tuttiResult_t tuttiAlltoAll(const void*, void*, size_t, tuttiDataType_t, tuttiComm_t comm,
+                            tuttiStream_t) {
+  return not_supported("tuttiAlltoAll", comm);
+}
+
+tuttiResult_t tuttiGather(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                          tuttiStream_t) {
+  return not_supported("tuttiGather", comm);
+}
+
+tuttiResult_t tuttiScatter(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                           tuttiStream_t) {
+  return not_supported("tuttiScatter", comm);
+}
+
+tuttiResult_t tuttiSend(const void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
+                        tuttiStream_t) {
+  return not_supported("tuttiSend", comm);
+}
+
+tuttiResult_t tuttiRecv(void*, size_t, tuttiDataType_t, int, tuttiComm_t comm, tuttiStream_t) {
+  return not_supported("tuttiRecv", comm);
+}
+
+tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t*) {
+  const tutti::Status dropped = tutti::Group::current().drop();
+  if (!dropped) return tutti::report(dropped);
+  return not_supported("tuttiGroupSimulateEnd");
+}
+
+}  // extern "C"

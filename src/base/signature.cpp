@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/signature.hpp"
+
+#include <fmt/core.h>
+
+namespace tutti {
+namespace {
+
+// One word folded in: the finalizer of MurmurHash3 (fmix64), a bijection of the running value.
+std::uint64_t fold(std::uint64_t hash, std::uint64_t word) {
+  hash ^= word;
+  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+  hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
+  return hash ^ (hash >> 33);
+}
+
+}  // namespace
+
+// Made for every call, so: no buffer, four words.
+std::uint64_t OperationSignature::hash() const {
+  const std::uint64_t kinds =
+      static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(type) << 8 |
+      static_cast<std::uint64_t>(op) << 16 | static_cast<std::uint64_t>(in_windows) << 24 |
+      static_cast<std::uint64_t>(on_device) << 25 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
+  const std::uint64_t mixed = fold(fold(fold(fold(1, operation), kinds), count), plan);
+  return mixed == 0 ? 1 : mixed;
+}
+
+std::string OperationSignature::to_string() const {
+  std::string text =
+      fmt::format("{} #{} count {} {}", name_of(collective), operation, count, name_of(type));
+  if (info_of(collective).reduces()) text += fmt::format(" {}", name_of(op));
+  if (info_of(collective).rooted) text += fmt::format(" root {}", root);
+  if (in_windows) text += " in windows";
+  if (on_device) text += " on a device";
+  return text + fmt::format(" plan {:016x}", plan);
+}
+
+}  // namespace tutti

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The signature of an operation: what all ranks must have called alike. Its hash travels with every
+// message; its words stand in error texts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/collective.hpp"
+#include "base/types.hpp"
+
+namespace tutti {
+
+// What an operation is; must be equal on all ranks.
+struct OperationSignature {
+  std::uint64_t operation = 0;  // number in the communicator, from 1
+  Collective collective = Collective::kNone;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Rank root = 0;
+  std::uint64_t count = 0;  // elements
+  std::uint64_t plan = 0;   // plan id
+  bool in_windows = false;  // input and output lie in symmetric windows
+  bool on_device = false;   // the same in devices' memory
+  bool operator==(const OperationSignature&) const = default;
+  // 64-bit hash, never 0. Travels with every message.
+  [[nodiscard]] std::uint64_t hash() const;
+  // "all_reduce #12 count 1024 float sum plan 9af3..."
+  [[nodiscard]] std::string to_string() const;
+};
+
+}  // namespace tutti

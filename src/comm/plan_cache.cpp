@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/plan_cache.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "comm/ways.hpp"
+
+namespace tutti {
+namespace {
+
+Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
+  const std::string why = view.error == 0 ? fmt::format("rank {} has TUTTI_CMA=off", view.rank)
+                          : view.error == EREMOTE
+                              ? std::string("ranks exchange messages over a network here")
+                              : fmt::format("rank {} may not read the memory of rank {}: {}",
+                                            view.rank, view.refused, std::strerror(view.error));
+  return {Code::kNotSupported,
+          fmt::format("{} reads other ranks' memory, but {}; choose another algorithm or auto, or "
+                      "pass buffers in windows (tuttiCommWindowRegister)",
+                      algorithm.name, why),
+          kNoRank};
+}
+
+}  // namespace
+
+PlanCache::PlanCache(const Membership& members, const Agreement& agreement, Transport* transport,
+                     LentMemory& lent, const WindowTable& windows)
+    : members_(members),
+      agreement_(agreement),
+      settings_(agreement.settings),
+      transport_(transport),
+      lent_(lent),
+      windows_(windows),
+      arena_uses_(members.config().arena_bytes) {}
+
+Status PlanCache::force_configured() {
+  TUTTI_TRY_ASSIGN(configured_, parse_forced_set(settings_.forced_text()));
+  return force({}).map_error(
+      [this](Error error) { return of_algorithm_setting(members_.config(), std::move(error)); });
+}
+
+Status PlanCache::force(const ForcedSet& named) {
+  const ForcedSet& wanted = named.text.empty() ? configured_ : named;
+  std::array<Choices, kCollectiveCount> found;
+  bool some = false;
+  std::optional<Error> refused;
+  for (const Collective collective : chosen_collectives(members_.ranks())) {
+    const Problem problem{.collective = collective, .ranks = members_.ranks()};
+    const Forced& plan = wanted.of(problem);
+    Choices& mine = found[static_cast<std::size_t>(collective)];
+    mine.forced = forced_by(settings_, plan);
+    mine.plain = row_for({problem, plan, settings_.direct.access});
+    mine.window = row_for({problem, plan, PeerAccess::kMapped});
+    const bool can = mine.plain || (mine.window && !windows_.empty());
+    // What would refuse every call of a collective that is named is refused here.
+    if (can)
+      some |= plan.algorithm != nullptr || wanted.any.algorithm == nullptr;
+    else if (wanted.named[static_cast<std::size_t>(collective)])
+      return tl::unexpected(mine.plain.error());
+    else if (!refused)
+      refused = mine.plain.error();
+  }
+  if (!some && refused) return tl::unexpected(*refused);
+  if (!some)  // a plan for all collectives that have it, and none has
+    return check_problem(*wanted.any.algorithm,
+                         {.collective = Collective::kAllReduce, .ranks = members_.ranks()});
+  choices_ = std::move(found);
+  forced_text_ = wanted.text;
+  chosen_.fill({});
+  return {};
+}
+
+Result<ChoiceRow> PlanCache::row_for(const RowQuestion& question) const {
+  const auto& [problem, named, access] = question;
+  const bool direct =
+      named.algorithm != nullptr &&
+      std::ranges::find(direct_algorithms(), named.algorithm) != direct_algorithms().end();
+  if (direct && members_.ranks() > 1 && access == PeerAccess::kNone)
+    return tl::unexpected(out_of_reach(*named.algorithm, settings_.direct));
+  // Rank 0 priced what the settings force, so also every algorithm unless they say more.
+  if (const ChoiceRow* const row = find_row(agreement_.table, configured_, question)) return *row;
+  TUTTI_TRY_ASSIGN(const std::vector<Contender> all,
+                   contenders(settings_, forced_by(settings_, named), problem,
+                              agreement_.wire_hosts, &agreement_.orders));
+  ChoiceRow row = make_row(settings_, all, access);
+  if (row.empty()) TUTTI_TRY(price_candidates(settings_, all, 1, access));
+  return row;
+}
+
+Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) const {
+  const Choices& mine = choices_[static_cast<std::size_t>(call.collective)];
+  const Result<ChoiceRow>& row = in_windows ? mine.window : mine.plain;
+  if (!row) return tl::unexpected(row.error());
+  const std::uint64_t bytes = call.data_bytes(members_.ranks());
+  const std::size_t in_class = size_class(bytes);
+  if (!row->has(in_class))
+    return make_error(
+        Code::kNotSupported,
+        mine.forced.name.empty()
+            ? fmt::format("no algorithm of this version implements {} for {} ranks",
+                          call.info().name, members_.ranks())
+            : fmt::format("there is no plan for {} of {} bytes by {}; use @slots, or auto",
+                          call.info().name, bytes, mine.forced.name));
+  const ChoiceRow::Entry entry = row->at(in_class);
+  const Algorithm& algorithm = mine.forced.algorithm != nullptr
+                                   ? *mine.forced.algorithm
+                                   : *listed_algorithms()[entry.algorithm];
+  const Problem problem = problem_of(call);
+  return make_candidate(settings_, mine.forced, with_groups(settings_, algorithm, problem), problem,
+                        entry.shape);
+}
+
+Result<Explanation> PlanCache::explain(const Call& call, bool in_windows) {
+  TUTTI_TRY_ASSIGN(const Candidate running, look_up(call, in_windows));
+  Choices& mine = choices_[static_cast<std::size_t>(call.collective)];
+  const Problem problem = problem_of(call);
+  if (!mine.explained) {
+    TUTTI_TRY_ASSIGN(mine.explained, contenders(settings_, forced_by(settings_, {}), problem,
+                                                agreement_.wire_hosts, &agreement_.orders));
+  }
+  const std::uint64_t bytes = call.data_bytes(members_.ranks());
+  const PeerAccess access = in_windows ? PeerAccess::kMapped : settings_.direct.access;
+  TUTTI_TRY_ASSIGN(const std::vector<Priced> priced,
+                   price_candidates(settings_, *mine.explained, bytes, access));
+  Explanation explanation{.collective = call.collective,
+                          .bytes = bytes,
+                          .ranks = members_.ranks(),
+                          .where = fmt::format("{} cores", settings_.cores),
+                          .forced = mine.forced.name,
+                          .source = settings_.cost_source.data(),
+                          .note = agreement_.order_text(),
+                          .candidates = explain_candidates(priced, running)};
+  for (ExplainedCandidate& one : explanation.candidates)
+    if (const MeasuredPlan* const time =
+            find_measured(agreement_.measured, problem, size_class(bytes), one.name))
+      one.measured_ns = time->time_us * 1e3;
+  return explanation;
+}
+
+Result<BoundPlan*> PlanCache::plan_for(const Call& call, bool in_windows) {
+  const std::uint64_t bytes = call.data_bytes(members_.ranks());
+  const std::uint64_t kind =
+      static_cast<std::uint64_t>(call.collective) << 1 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 8 | (in_windows ? 1 : 0);
+  Chosen& chosen = chosen_[((bytes ^ kind << 40) * 0x9e3779b97f4a7c15u) >> 58];
+  if (chosen.bytes == bytes && chosen.kind == kind) return last_plan_ = chosen.plan;
+  TUTTI_TRY_ASSIGN(const Candidate candidate, look_up(call, in_windows));
+  TUTTI_TRY_ASSIGN(last_plan_, bind(problem_of(call), candidate));
+  chosen = {bytes, kind, last_plan_};
+  return last_plan_;
+}
+
+std::uint64_t PlanCache::use(BoundPlan& plan, std::uint64_t operation) {
+  plan.last_call = operation;
+  if (plan.arena != nullptr) {
+    const std::uint64_t barrier = plan.arena->barrier();
+    plan.arena->last_operation = operation;
+    return barrier;
+  }
+  if (flagged_use_.carve != plan.plan.carve) flagged_use_ = {plan.plan.carve, operation - 1};
+  return flagged_use_.barrier;
+}
+
+Result<BoundPlan*> PlanCache::bind(const Problem& problem, const Candidate& candidate) {
+  PlanOptions options = candidate.options;
+  options.orders = &agreement_.orders.of(*candidate.algorithm, members_.ranks());
+  const std::uint64_t id = plan_id(*candidate.algorithm, problem, options);
+  if (const auto found = plans_.find(id); found != plans_.end()) return found->second.get();
+  TUTTI_TRY_ASSIGN(const std::uint64_t arena_bytes,
+                   arena_bytes_of(*candidate.algorithm, problem, options));
+  options.arena_begin = arena_uses_.next_begin(arena_bytes);
+  options.always_verify = members_.config().verify;
+  auto bound = std::make_unique<BoundPlan>();
+  TUTTI_TRY_ASSIGN(bound->plan,
+                   compile_plan(*candidate.algorithm, problem, options, members_.rank()));
+  // From here on no error leaves the communicator as it was, so ranges stay equal on all ranks.
+  if (plans_.size() >= kMostPlans) forget_oldest_plan();
+  if (options.protocol == Protocol::kSlots) bound->arena = &arena_uses_.add(arena_bytes);
+  TUTTI_TRY(connect(*bound));
+  const Plan& plan = bound->plan;
+  TUTTI_LOG(members_.log(), LogLevel::kInfo,
+            "plan {:016x}: {} {} replicas {} slots {} x {} bytes, {} lanes, {} steps, {}", id,
+            candidate.algorithm->name, name_of(plan.options.protocol), plan.options.replicas,
+            plan.options.slots, plan.options.slot_bytes, plan.lanes.size(), plan.steps.size(),
+            plan.seal == Seal::kVerified ? "verified" : "proved by family");
+  BoundPlan* const raw = bound.get();
+  plans_[id] = std::move(bound);
+  return raw;
+}
+
+Status PlanCache::connect(BoundPlan& bound) {
+  std::vector<Connection> sends, recvs;
+  for (const ConnectionSpec& spec : bound.plan.sends) {
+    TUTTI_TRY(
+        transport_->connect(spec.destination, Deadline::in_ns(members_.config().op_timeout_ns)));
+    TUTTI_TRY_ASSIGN(Connection connection, transport_->open_send(spec));
+    sends.push_back(connection);
+  }
+  for (const ConnectionSpec& spec : bound.plan.recvs) {
+    TUTTI_TRY_ASSIGN(Connection connection, transport_->open_recv(spec));
+    recvs.push_back(connection);
+  }
+  DirectAccess direct{.own = &lent_, .peers = {}};
+  for (const Rank peer : bound.plan.remotes) {
+    TUTTI_TRY_ASSIGN(PeerMemory memory, memory_of(peer, members_, windows_));
+    direct.peers.push_back(std::move(memory));
+  }
+  bound.executor = std::make_unique<HostExecutor>(bound.plan, std::move(sends), std::move(recvs),
+                                                  std::move(direct));
+  return {};
+}
+
+// By operations, so the same one on all ranks; none is under way.
+void PlanCache::forget_oldest_plan() {
+  const auto oldest = std::ranges::min_element(
+      plans_, {}, [](const auto& entry) { return entry.second->last_call; });
+  if (oldest->second->arena != nullptr) arena_uses_.remove(*oldest->second->arena);
+  if (last_plan_ == oldest->second.get()) last_plan_ = nullptr;
+  forgotten_ += oldest->second->executor->traffic();
+  plans_.erase(oldest);
+  chosen_.fill({});
+}
+
+TrafficCounters PlanCache::traffic() const {
+  TrafficCounters all = forgotten_;
+  for (const auto& [id, bound] : plans_) all += bound->executor->traffic();
+  return all;
+}
+
+std::set<Rank> PlanCache::connected() const {
+  std::set<Rank> peers;
+  for (const auto& [id, bound] : plans_) {
+    for (const ConnectionSpec& spec : bound->plan.sends) peers.insert(spec.destination);
+    for (const ConnectionSpec& spec : bound->plan.recvs) peers.insert(spec.source);
+  }
+  return peers;
+}
+
+}  // namespace tutti

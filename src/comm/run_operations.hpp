@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries calls out in the calling thread: one alone, or those of a group by turns, so that one
+// thread can carry many ranks.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "base/call.hpp"
+#include "base/result.hpp"
+
+namespace tutti {
+
+class Communicator;
+
+// A call, and what keeps its communicator alive until it has ended; null: the caller does.
+struct HeldCall {
+  Communicator* communicator = nullptr;
+  Call call;
+  std::shared_ptr<const void> hold;
+};
+
+// Runs operations in the calling thread until all are done. Those of one communicator run in the
+// order given, those of different communicators by turns. Returns the first error; every operation
+// has ended then. Of several, what holds a communicator is let go as soon as its own have ended, so
+// that an abort waits for no other communicator.
+[[nodiscard]] Status run_operations(std::span<HeldCall> calls);
+
+}  // namespace tutti

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/exchange.hpp"
+
+#include <algorithm>
+
+namespace tutti::control {
+namespace {
+
+Rank shifted(Rank rank, std::int64_t by, std::int32_t ranks) {
+  return static_cast<Rank>(((rank + by) % ranks + ranks) % ranks);
+}
+
+}  // namespace
+
+std::vector<Rank> exchange_targets(Rank rank, std::int32_t ranks) {
+  std::vector<Rank> targets;
+  for (std::int64_t distance = 1; distance < ranks; distance *= 2) {
+    targets.push_back(shifted(rank, distance, ranks));
+  }
+  return targets;
+}
+
+Contacts find_contacts(Rank rank, std::int32_t ranks,
+                       const std::function<const Member&(Rank)>& member_of) {
+  Contacts contacts;
+  for (const Rank peer : exchange_targets(rank, ranks)) {
+    contacts.emplace_back(peer, address_between(member_of(rank), member_of(peer)));
+  }
+  return contacts;
+}
+
+Exchange::Exchange(Rank rank, std::int32_t ranks, std::span<const std::byte> mine,
+                   std::span<std::byte> announced)
+    : rank_(rank),
+      ranks_(ranks),
+      blob_bytes_(mine.size()),
+      blocks_(mine.begin(), mine.end()),
+      announced_(announced) {
+  blocks_.reserve(blob_bytes_ * static_cast<std::size_t>(ranks));
+}
+
+Exchange::Round Exchange::round() {
+  const auto blobs =
+      static_cast<std::size_t>(std::min<std::int64_t>(distance_, ranks_ - distance_));
+  std::span<const std::byte> message = std::span(blocks_).first(blobs * blob_bytes_);
+  if (passes_on() && !announced_.empty()) {
+    outgoing_.assign(message.begin(), message.end());
+    outgoing_.insert(outgoing_.end(), announced_.begin(), announced_.end());
+    message = outgoing_;
+  }
+  return {.number = number_,
+          .to = shifted(rank_, distance_, ranks_),
+          .from = shifted(rank_, -distance_, ranks_),
+          .message = message,
+          .expected_bytes = blobs * blob_bytes_ + (is_told() ? announced_.size() : 0)};
+}
+
+void Exchange::absorb(std::span<const std::byte> received) {
+  if (is_told()) {
+    std::ranges::copy(received.last(announced_.size()), announced_.begin());
+    received = received.first(received.size() - announced_.size());
+  }
+  blocks_.insert(blocks_.end(), received.begin(), received.end());
+  distance_ *= 2;
+  ++number_;
+}
+
+std::vector<std::byte> Exchange::in_rank_order() const {
+  std::vector<std::byte> all(blocks_.size());
+  for (std::int32_t i = 0; i < ranks_ && blob_bytes_ > 0; ++i) {
+    const auto owner = static_cast<std::size_t>(shifted(rank_, -std::int64_t{i}, ranks_));
+    const auto block = std::span(blocks_).subspan(static_cast<std::size_t>(i) * blob_bytes_);
+    std::ranges::copy(block.first(blob_bytes_),
+                      all.begin() + static_cast<std::ptrdiff_t>(owner * blob_bytes_));
+  }
+  return all;
+}
+
+}  // namespace tutti::control

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining: from the 128 bytes of an id to a control plane.
+
+#include <fmt/core.h>
+#include <sodium.h>
+
+#include <algorithm>
+
+#include "base/config.hpp"
+#include "base/host.hpp"
+#include "control/interfaces.hpp"
+#include "control/plane.hpp"
+#include "control/root.hpp"
+#include "control/solo_plane.hpp"
+#include "control/tcp_socket.hpp"
+
+namespace tutti {
+namespace control {
+namespace {
+
+Error cannot_join(Rank rank, Error error) {
+  error.message = fmt::format("rank {} cannot join: {}", rank, error.message);
+  return error;
+}
+
+// The names of an agreed root's host may become known only when rank 0's process has started.
+Result<std::vector<TcpAddress>> find_root(const IdContent& content, const JoinOptions& options) {
+  const std::function<bool()> cancelled = [&] { return options.cancel.stop_requested(); };
+  for (Backoff backoff;;) {
+    Result<std::vector<TcpAddress>> addresses = find_agreed(content.tcp, options.interfaces);
+    if (addresses || addresses.error().code != Code::kRemoteError) return addresses;
+    const Status again = backoff.pause(Stop(-1, &cancelled), options.deadline);
+    if (!again && again.error().code != Code::kTimeout) return tl::unexpected(again.error());
+    if (!again) return make_error(Code::kTimeout, addresses.error().message);
+  }
+}
+
+// Returns the address at which this rank listens for ranks of other hosts: where it was told to,
+// else on the network over which it reaches the root. A rank that needs a network waits for one
+// that has a route there.
+Result<std::optional<TcpAddress>> listen_where(const std::vector<TcpAddress>& root, bool needed,
+                                               const JoinOptions& options) {
+  if (!options.interfaces.empty()) return choose_interface(options.interfaces);
+  const std::function<bool()> cancelled = [&] { return options.cancel.stop_requested(); };
+  for (Backoff backoff;;) {
+    for (const TcpAddress& address : root)
+      if (const std::optional<TcpAddress> source = source_towards(address)) return source;
+    if (!needed) return std::nullopt;
+    const Status again = backoff.pause(Stop(-1, &cancelled), options.deadline);
+    if (again) continue;
+    if (again.error().code != Code::kTimeout) return tl::unexpected(again.error());
+    return make_error(Code::kTimeout,
+                      fmt::format("{} cannot be reached from this host: there is no route to it",
+                                  root.front().text()));
+  }
+}
+
+struct Ways {
+  Way root;
+  std::optional<TcpAddress> tcp_at{};
+};
+
+Result<Ways> find_ways(const IdContent& content, std::uint64_t locality,
+                       const JoinOptions& options) {
+  const bool near = !content.local.empty() && content.locality == locality;
+  if (content.tcp.empty() && !near) {
+    return make_error(
+        Code::kInvalidUsage,
+        "the unique id was made on another host and names no network interface of it: "
+        "set TUTTI_IFNAME there");
+  }
+  std::vector<TcpAddress> root;
+  if (!content.tcp.empty()) {
+    TUTTI_TRY_ASSIGN(root, find_root(content, options));
+  }
+  Ways ways{.root = Way(content.local)};
+  if (!near) {
+    std::vector<std::string> addresses;
+    for (const TcpAddress& address : root) addresses.push_back(address.text());
+    ways.root = Way(std::move(addresses), content.agreed());
+  }
+  if (!root.empty()) {
+    TUTTI_TRY_ASSIGN(ways.tcp_at, listen_where(root, !near, options));
+  }
+  return ways;
+}
+
+constexpr std::int64_t kTellNs = 2'000'000'000;
+
+// This rank cannot come, and the others would wait for it. Best effort: a rank that has no thread,
+// as it may be, can still open a connection.
+void tell_root(const Way& way, const PlaneOptions& own, const Error& error,
+               const JoinOptions& options) {
+  const std::function<bool()> cancelled = [&] { return options.cancel.stop_requested(); };
+  const Stop stop(-1, &cancelled);
+  const Deadline deadline{std::min(options.deadline.at_ns, Deadline::in_ns(kTellNs).at_ns)};
+  Result<Channel> root = open_connection(
+      way, own.key, {.rank = own.rank, .peer = kRootRank, .ranks = own.ranks}, stop, deadline);
+  if (!root) return;
+  static_cast<void>(
+      send_within(*root, encode_error({.type = FrameType::kGiveUp}, as_remote(error, own.rank)),
+                  stop, deadline));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content, PlaneOptions own,
+                                              const JoinOptions& options) {
+  if (own.locality == 0) own.locality = host_identity("");
+  Result<Ways> ways = find_ways(content, own.locality, options);
+  if (!ways) return tl::unexpected(cannot_join(own.rank, std::move(ways).error()));
+  if (!own.tcp_at) own.tcp_at = ways->tcp_at;
+  Result<std::unique_ptr<Service>> service = Plane::start_service(own);
+  if (!service) {
+    Error error = cannot_join(own.rank, std::move(service).error());
+    tell_root(ways->root, own, error, options);
+    return tl::unexpected(std::move(error));
+  }
+  Result<std::unique_ptr<Plane>> plane = Plane::start(own, *std::move(service));
+  if (!plane) return tl::unexpected(cannot_join(own.rank, std::move(plane).error()));
+  const std::stop_callback cancelled(options.cancel, [&] { (*plane)->interrupt(); });
+  TUTTI_TRY((*plane)->meet(ways->root, options));
+  return plane;
+}
+
+}  // namespace control
+
+namespace {
+
+Result<std::string> settle_interfaces(const RootOptions& options) {
+  if (options.interfaces) return *options.interfaces;
+  TUTTI_TRY_ASSIGN(const Config config, process_config());
+  return config.interfaces;
+}
+
+}  // namespace
+
+Result<UniqueId> create_unique_id(const RootOptions& options) {
+  TUTTI_TRY_ASSIGN(const std::string interfaces, settle_interfaces(options));
+  TUTTI_TRY_ASSIGN(const Config config, process_config());
+  return control::start_root(
+      {.log = options.log, .interfaces = interfaces, .idle_ns = config.init_timeout_ns});
+}
+
+Status serve_root(const UniqueId& id, const RootOptions& options) {
+  TUTTI_TRY_ASSIGN(const control::IdContent content, control::decode_id(id));
+  if (!content.agreed()) {
+    return make_error(
+        Code::kInvalidUsage,
+        "this unique id has its root: only ids of an agreed address need to be served");
+  }
+  TUTTI_TRY_ASSIGN(const std::string interfaces, settle_interfaces(options));
+  TUTTI_TRY_ASSIGN(const Config config, process_config());
+  return control::start_agreed_root(
+      content, {.log = options.log, .interfaces = interfaces, .idle_ns = config.init_timeout_ns});
+}
+
+Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const UniqueId& id, Rank rank,
+                                                         std::int32_t ranks,
+                                                         const JoinOptions& options) {
+  if (::sodium_init() < 0)
+    return make_error(Code::kSystemError, "the system provides no random bytes");
+  TUTTI_TRY_ASSIGN(const control::IdContent content, control::decode_id(id));
+  if (ranks < 1 || ranks > control::kMaxRanks || rank < 0 || rank >= ranks) {
+    return make_error(Code::kInvalidUsage,
+                      fmt::format("rank {} of {} ranks: ranks are 1 to {}, and 0 <= rank < ranks",
+                                  rank, ranks, control::kMaxRanks));
+  }
+  if (ranks == 1) {
+    control::retire_root(content.key.session);
+    return control::make_solo_plane(content.key.session,
+                                    control::own_info(0, options.host_id_text));
+  }
+  auto plane = control::start_and_meet(
+      content,
+      {.key = content.key,
+       .rank = rank,
+       .ranks = ranks,
+       .log = options.log,
+       .watch_mode = tutti::has_pidfd() ? control::WatchMode::kPidfd : control::WatchMode::kPoll},
+      options);
+  if (plane) return *std::move(plane);
+  // Nobody needs to wait for a rank that this machine does not let come, or that has given up.
+  if (options.cancel.stop_requested()) {
+    const Error aborted{Code::kRemoteError, fmt::format("rank {} aborted its join", rank), rank};
+    // Ranks that come later ask an agreed address again and again, and are to be told.
+    (content.agreed() ? control::call_off : control::abandon_root)(content.key.session, rank, ranks,
+                                                                   aborted);
+  } else if (plane.error().code == Code::kSystemError) {
+    control::call_off(content.key.session, rank, ranks, plane.error());
+  }
+  return tl::unexpected(std::move(plane).error());
+}
+
+}  // namespace tutti

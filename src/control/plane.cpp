@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "control/plane.hpp"
+
+#include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "base/clock.hpp"
+#include "base/host.hpp"
+
+namespace tutti::control {
+namespace {
+
+// The root answers at our deadline with the names of those who did not come; this is for its way.
+constexpr std::int64_t kRootGraceNs = 2'000'000'000;
+// For telling others of a failure, and for finding the rank that everybody waits for.
+constexpr std::int64_t kSpreadNs = 200'000'000;
+constexpr std::int64_t kSearchNs = 1'000'000'000;
+constexpr std::int64_t kExplainNs = 100'000'000;
+constexpr std::int64_t kRootExplainNs = 1'000'000'000;  // its thread serves everybody
+constexpr int kMostSearchSteps = 64;
+// When to ask first whether a rank that sends nothing is still there, and how long.
+constexpr std::int64_t kFirstProbeNs = 500'000'000;
+constexpr std::int64_t kProbeNs = 100'000'000;
+
+bool on_loopback(const Way& way) {
+  return std::ranges::all_of(way.addresses, [](const std::string& address) {
+    const std::optional<TcpAddress> tcp = parse_tcp(address);
+    return tcp && tcp->loopback();
+  });
+}
+
+}  // namespace
+
+PeerInfo own_info(Rank rank, std::string_view host_id_text) {
+  return {.rank = rank,
+          .pid = ::getpid(),
+          .uid = ::geteuid(),
+          .process_token = process_token(),
+          .token_address = process_token_address(),
+          .host_id = host_identity(host_id_text),
+          .host = host_name().substr(0, kMaxHostBytes)};
+}
+
+Result<std::unique_ptr<Service>> Plane::start_service(const PlaneOptions& options) {
+  return Service::start({.log = options.log,
+                         .watch_mode = options.watch_mode,
+                         .listen_kind = options.listen_kind,
+                         .tcp_at = options.tcp_at});
+}
+
+Result<std::unique_ptr<Plane>> Plane::start(const PlaneOptions& options,
+                                            std::unique_ptr<Service> service) {
+  std::unique_ptr<Plane> plane(new Plane(options));
+  TUTTI_TRY_ASSIGN(plane->stop_, StopSignal::create());
+  plane->links_ =
+      std::make_unique<Links>(options.key, options.rank, options.ranks, plane->stop_->fd());
+  plane->service_ = std::move(service);
+  plane->service_->let_in({.key = options.key, .self = options.rank, .ranks = options.ranks});
+  return plane;
+}
+
+Status Plane::meet(const Way& root_way, const JoinOptions& options) {
+  self_.info = own_info(options_.rank, options.host_id_text);
+  self_.address = service_->address();
+  self_.tcp = service_->tcp_address();
+  self_.locality = options_.locality;
+  self_.start_ticks = process_start_ticks(self_.info.pid);
+  self_.pid_namespace = pid_namespace();
+  TUTTI_TRY_ASSIGN(Channel root, introduce(root_way, options.deadline));
+  TUTTI_TRY(await_contacts(root, options.deadline));
+  service_->attend_meeting(std::move(root));
+  Result<std::vector<std::byte>> records = exchange(encode_member(self_), options.deadline);
+  Status met = records ? read_records(*records) : tl::unexpected(std::move(records).error());
+  service_->finish_meeting(met ? std::nullopt
+                               : std::optional(as_remote(met.error(), options_.rank)));
+  return met;
+}
+
+std::string Plane::ip() const {
+  const std::optional<TcpAddress> at = parse_tcp(service_->tcp_address());
+  return at ? at->ip_text() : std::string{};
+}
+
+Result<Channel> Plane::introduce(const Way& root_way, Deadline deadline) {
+  Result<Channel> root = open_connection(
+      root_way, options_.key, {.rank = options_.rank, .peer = kRootRank, .ranks = options_.ranks},
+      stop_->fd(), deadline);
+  if (!root) {
+    Error error = std::move(root).error();
+    const char* hint = "";
+    if (root_way.awaited && error.code == Code::kTimeout) {
+      hint = "; check that the process of rank 0 runs and that this is its address";
+    } else if (!root_way.awaited && error.code == Code::kRemoteError) {
+      hint =
+          "; the job has already met or failed, or the process that made the unique id has ended";
+    }
+    if (!root_way.awaited && on_loopback(root_way)) {
+      hint =
+          "; the address is this host's loopback: if the unique id was made on another host, set "
+          "TUTTI_IFNAME there";
+    }
+    error.message = fmt::format("rank {} cannot reach the root of its job: {}{}", options_.rank,
+                                error.message, hint);
+    return tl::unexpected(std::move(error));
+  }
+  const CheckIn check_in{.member = self_, .left_ns = std::max<std::int64_t>(deadline.left_ns(), 0)};
+  TUTTI_TRY(send_within(*root, encode_check_in(check_in), stop_->fd(), deadline));
+  return root;
+}
+
+Status Plane::await_contacts(Channel& root, Deadline deadline) {
+  PacketBuffer buffer;
+  const Deadline with_grace{deadline.at_ns + kRootGraceNs};
+  Result<Received> received = receive_within(root, buffer.all(), false, stop_->fd(), with_grace);
+  if (!received) {
+    Error error = std::move(received).error();
+    error.message = fmt::format("rank {} waited for its job to meet: {}", options_.rank,
+                                error.code == Code::kRemoteError
+                                    ? "the process that made the unique id has ended"
+                                    : error.message);
+    return tl::unexpected(std::move(error));
+  }
+  Reader reader{buffer.first(received->packet_bytes)};
+  const FrameHeader header = read_header(reader);
+  if (header.type == FrameType::kRefused) {
+    return tl::unexpected(decode_error(reader, options_.ranks));
+  }
+  const std::optional<Contacts> contacts =
+      header.type == FrameType::kMet ? decode_met(reader, options_.ranks) : std::nullopt;
+  if (!contacts) return make_error(Code::kRemoteError, "the root sent a malformed answer");
+  for (const auto& [rank, address] : *contacts) links_->set_address(rank, address);
+  return {};
+}
+
+Status Plane::read_records(std::span<const std::byte> records) {
+  std::vector<Member> members;
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    std::optional<Member> member = decode_member(
+        records.subspan(static_cast<std::size_t>(rank) * kMemberBytes, kMemberBytes), rank);
+    if (!member) {
+      return make_error(Code::kRemoteError, fmt::format("malformed record of rank {}", rank), rank);
+    }
+    members.push_back(*std::move(member));
+  }
+  adopt(std::move(members));
+  return {};
+}
+
+void Plane::adopt(std::vector<Member> members) {
+  members_ = std::move(members);
+  self_ = members_[static_cast<std::size_t>(options_.rank)];
+  for (const Member& member : members_) {
+    links_->set_address(member.info.rank, address_between(self_, member));
+    peers_.push_back(member.info);
+  }
+  met_ = true;
+}
+
+void Plane::serve(RequestKind kind, Handler handler) {
+  service_->serve(kind, [handler = std::move(handler)](const Request& request) {
+    return std::optional(handler(request));
+  });
+}
+
+void Plane::serve_waiting(RequestKind kind, WaitingHandler handler) {
+  service_->serve(kind, std::move(handler));
+}
+
+Result<Reply> Plane::call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
+                          Deadline deadline) {
+  if (peer < 0 || peer >= options_.ranks) {
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("rank {} of {} does not exist", peer, options_.ranks));
+  }
+  return links_->call(peer, kind, payload, deadline).map_error([&](const Error& error) {
+    return introduce_culprit(error, peer);
+  });
+}
+
+Status Plane::await_writable(int socket, Deadline deadline) {
+  return wait_for(socket, POLLOUT, {stop_->fd(), over_ ? &over_ : nullptr}, deadline);
+}
+
+Error Plane::introduce_culprit(Error error, Rank peer) const {
+  if (error.culprit != peer || !met_) return error;
+  const PeerInfo& info = peers_[static_cast<std::size_t>(peer)];
+  // A pid of another host is somebody else here.
+  const bool stopped = info.host_id == self_.info.host_id && is_stopped(info.pid);
+  error.message +=
+      fmt::format("; that is {}{}", describe(info), stopped ? ", which is stopped" : "");
+  return error;
+}
+
+Result<std::vector<std::byte>> Plane::allgather(std::span<const std::byte> mine, Deadline deadline,
+                                                std::span<std::byte> announced) {
+  return exchange(mine, deadline, announced);
+}
+
+Result<std::vector<std::byte>> Plane::exchange(std::span<const std::byte> mine, Deadline deadline,
+                                               std::span<std::byte> announced) {
+  const auto ranks = static_cast<std::size_t>(options_.ranks);
+  if (mine.size() > kMaxExchangeBytes / ranks) {
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("an exchange of {} x {} bytes is too large: the limit is {} bytes in all",
+                    ranks, mine.size(), kMaxExchangeBytes));
+  }
+  const std::uint64_t number = service_->mailbox().enter();
+  Exchange exchange(options_.rank, options_.ranks, mine, announced);
+  while (!exchange.complete()) TUTTI_TRY(run_round(number, exchange, deadline));
+  service_->mailbox().leave();
+  return exchange.in_rank_order();
+}
+
+Status Plane::run_round(std::uint64_t number, Exchange& exchange, Deadline deadline) {
+  const Exchange::Round round = exchange.round();
+  const Status sent = links_->post(round.to, number, round.number, round.message, deadline);
+  if (!sent) {
+    Error error = explain(introduce_culprit(sent.error(), round.to));
+    spread_failure(number, round.number + 1, error);
+    return tl::unexpected(std::move(error));
+  }
+  Result<std::vector<std::byte>> got =
+      take(round.from, round.number, round.expected_bytes, deadline);
+  if (!got) {
+    Error error = explain(std::move(got).error());
+    if (error.code == Code::kTimeout && met_) {
+      error = find_absent(std::move(error), number);
+      // Somebody else may have found out more meanwhile.
+      got = service_->mailbox().take(round.from, round.number, round.expected_bytes, Deadline{});
+      if (!got && got.error().code != Code::kTimeout) error = std::move(got).error();
+    }
+    spread_failure(number, round.number + 1, error);
+    return tl::unexpected(std::move(error));
+  }
+  exchange.absorb(*got);
+  return {};
+}
+
+// Waits for a message, and asks now and then whether the job is over, and whether the sender is
+// still there: one that could not send us anything could not tell us that it gave up either.
+Result<std::vector<std::byte>> Plane::take(Rank from, std::uint32_t round, std::size_t bytes,
+                                           Deadline deadline) {
+  std::int64_t pause_ns = kFirstProbeNs;
+  for (Deadline probe = Deadline::in_ns(pause_ns);;) {
+    Deadline next{std::min(deadline.at_ns, probe.at_ns)};
+    if (over_) next.at_ns = std::min(next.at_ns, Deadline::in_ns(Stop::kAskNs).at_ns);
+    Result<std::vector<std::byte>> got = service_->mailbox().take(from, round, bytes, next);
+    // A timeout that another rank has told us of comes before `next`.
+    if (got || got.error().code != Code::kTimeout || !next.passed() || deadline.passed())
+      return got;
+    if (over_ && over_())
+      return make_error(Code::kInvalidUsage, "the communicator ended during an exchange");
+    if (!probe.passed()) continue;
+    if (const std::optional<Error> gone = find_gone(from)) {
+      // Its last message may have been on its way.
+      got = service_->mailbox().take(from, round, bytes, Deadline::in_ns(kSpreadNs));
+      return got || got.error().code != Code::kTimeout ? std::move(got) : tl::unexpected(*gone);
+    }
+    probe = Deadline::in_ns(pause_ns *= 2);
+  }
+}
+
+// An error if nobody listens any more where `peer` did.
+std::optional<Error> Plane::find_gone(Rank peer) {
+  if (!met_ || !links_->has_address(peer)) return std::nullopt;
+  const Result<Reply> reply =
+      links_->call(peer, RequestKind::kExchangeState, {}, Deadline::in_ns(kProbeNs));
+  if (reply || reply.error().code != Code::kRemoteError) return std::nullopt;
+  return Error{
+      Code::kRemoteError,
+      fmt::format("{} left during an exchange", describe(peers_[static_cast<std::size_t>(peer)])),
+      peer};
+}
+
+// Those we would still send to must not wait for us; they tell those after them.
+void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own) {
+  Error error = as_remote(own, options_.rank);
+  if (met_ && error.code != own.code)
+    error.message = fmt::format("{} failed: {}", describe(self_.info), own.message);
+  const Deadline deadline = Deadline::in_ns(kSpreadNs);
+  const std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
+  for (std::uint32_t round = first_round; round < targets.size(); ++round) {
+    static_cast<void>(links_->post_failure(targets[round], number, round, error, deadline));
+  }
+}
+
+// The others' next exchange is the one that this rank does not come to.
+void Plane::call_off() {
+  const Error error{
+      Code::kRemoteError,
+      fmt::format("{} cannot take part in the new communicator; its own error message says why",
+                  describe(self_.info)),
+      options_.rank};
+  if (met_) spread_failure(service_->mailbox().enter(), 0, error);
+}
+
+// A peer that hangs up may only have given up because of another's death, which we are about to
+// hear of too, from the root or by our own watch: the dead one is to blame. Or because of another's
+// failure, and then it has told those whom it would still have sent to.
+Error Plane::explain(Error error) {
+  if (error.code != Code::kRemoteError) return error;
+  const Deadline deadline = Deadline::in_ns(met_ ? kExplainNs : kRootExplainNs);
+  if (met_ && !watching_)
+    return service_->mailbox().await_reason(deadline).value_or(std::move(error));
+  return service_->mailbox().await_failure(deadline).value_or(std::move(error));
+}
+
+// Follows who waits for whom from the rank that we waited for to one that did not come, or whose
+// service does not even answer.
+Error Plane::find_absent(Error error, std::uint64_t number) {
+  const Deadline deadline = Deadline::in_ns(kSearchNs);
+  Rank suspect = error.culprit;
+  for (int step = 0; step < kMostSearchSteps; ++step) {
+    if (suspect < 0 || suspect >= options_.ranks || suspect == options_.rank) return error;
+    const Result<Reply> reply = links_->call(suspect, RequestKind::kExchangeState, {}, deadline);
+    const std::string who = describe(peers_[static_cast<std::size_t>(suspect)]);
+    if (!reply) {
+      return {Code::kTimeout,
+              fmt::format("{} did not come to an exchange in time and does not answer", who),
+              suspect};
+    }
+    Reader reader(reply->payload);
+    const auto entered = reader.number<std::uint64_t>();
+    const auto waits_for = reader.number<Rank>();
+    if (!reader.finished()) return error;
+    if (entered < number) {
+      return {Code::kTimeout, fmt::format("{} did not come to an exchange in time", who), suspect};
+    }
+    suspect = waits_for;
+  }
+  return error;
+}
+
+void Plane::watch_peers(std::function<bool(Rank)> on_death) {
+  watching_ = true;
+  service_->watch(
+      plan_watch(members_, self_).targets, [this, on_death = std::move(on_death)](Rank rank) {
+        service_->mailbox().member_died(
+            rank, {Code::kRemoteError,
+                   fmt::format("{} died", describe(peers_[static_cast<std::size_t>(rank)])), rank});
+        return on_death(rank);
+      });
+}
+
+void Plane::connect_watches(Deadline deadline) {
+  const auto differ = [&](auto field) {
+    return std::ranges::any_of(peers_, [&](const PeerInfo& peer) {
+      return std::invoke(field, peer) != std::invoke(field, self_.info);
+    });
+  };
+  if (!differ(&PeerInfo::process_token)) return;  // threads of one process end together
+  std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
+  if (!differ(&PeerInfo::host_id)) targets.resize(1);
+  for (const Rank peer : targets) {
+    const std::string& address = address_between(self_, members_[static_cast<std::size_t>(peer)]);
+    if (address.empty()) continue;
+    const Stop stop(stop_->fd(), over_ ? &over_ : nullptr);
+    Result<Channel> channel = open_connection(
+        address, options_.key, {.rank = options_.rank, .peer = peer, .ranks = options_.ranks}, stop,
+        deadline);
+    const Status sent =
+        channel ? send_within(*channel, start_frame({.type = FrameType::kWatch}).bytes(), stop,
+                              deadline)
+                : tl::unexpected(channel.error());
+    if (sent)
+      service_->add_watch(peer, *std::move(channel));
+    else
+      TUTTI_LOG(options_.log, LogLevel::kInfo, "this rank cannot watch {}: {}",
+                describe(peers_[static_cast<std::size_t>(peer)]), sent.error().message);
+  }
+}
+
+bool Plane::nobody_listens(Rank peer) {
+  const std::string& address = address_between(self_, members_.at(static_cast<std::size_t>(peer)));
+  if (address.empty()) return false;
+  const Result<Channel> channel =
+      connect_to(address, Stop(stop_->fd()), Deadline::in_ns(kSpreadNs));
+  return !channel && channel.error().code == Code::kRemoteError;
+}
+
+std::string Plane::note() const {
+  const std::size_t unseen = plan_watch(members_, self_).unseen.size();
+  std::string text = has_pidfd() ? "dead ranks are detected by pidfd"
+                                 : "dead ranks are detected by polling /proc every 100 ms, because "
+                                   "this kernel or container has no pidfd";
+  if (unseen > 0) {
+    text +=
+        fmt::format("; {} ranks on other hosts or in other pid namespaces are not watched", unseen);
+  }
+  return text;
+}
+
+void Plane::close() {
+  if (closed_.exchange(true, std::memory_order_relaxed)) return;
+  interrupt();
+  if (links_) links_->close();
+  if (service_) service_->stop();
+}
+
+void Plane::interrupt() {
+  if (stop_) stop_->raise();
+  if (service_) {
+    service_->mailbox().fail(
+        {Code::kInvalidUsage, "the communicator was closed during an exchange", kNoRank});
+  }
+}
+
+}  // namespace tutti::control

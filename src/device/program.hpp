@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan's device form: a rank's program as flat arrays that a block can walk in device memory.
+//
+// A ring among p ranks repeats one step p - 2 times with its chunks moved on by one. Here such runs
+// are written once, as a loop whose operands say by how much their span advances each time, so that
+// a program's size does not grow with the ranks. Plain data without pointers of the host: the same
+// bytes are read by a CUDA block and by the host emulation of one.
+#pragma once
+
+#include <cstdint>
+
+#include "base/device.hpp"
+#include "schedule/schedule.hpp"
+
+namespace tutti::device {
+
+// Operands of one step; a block keeps their addresses in shared memory.
+inline constexpr std::uint32_t kMaxOperands = 256;
+
+struct Operand {
+  OperandKind kind = OperandKind::kLocal;
+  BufferKind buffer = BufferKind::kInput;
+  std::uint16_t connection = 0;  // into the plan's sends, recvs or remotes
+  std::uint32_t advance = 0;     // of span.first from one repetition to the next, modulo its space
+  Span span;
+};
+
+// Wait::step is the index of the other lane's step in one slice, repetitions unrolled.
+struct LoopWait {
+  Wait wait;
+  std::uint32_t advance = 0;  // of wait.step from one repetition to the next
+};
+
+struct Step {
+  std::uint32_t first_operand = 0;  // destinations first, then sources
+  std::uint32_t first_wait = 0;
+  std::uint16_t destinations = 0;
+  std::uint16_t sources = 0;
+  std::uint16_t waits = 0;
+  bool finish = false;
+};
+
+struct Loop {
+  std::uint32_t first_step = 0;
+  std::uint32_t steps = 0;
+  std::uint32_t repetitions = 1;
+};
+
+struct Lane {
+  std::uint32_t first_loop = 0;
+  std::uint32_t loops = 0;
+  std::uint32_t steps = 0;  // of one slice, repetitions unrolled
+  std::uint32_t replica = 0;
+};
+
+// Holds pointers to the arrays, and the moduli of spans, which a block needs besides them.
+struct ProgramView {
+  const Lane* lanes = nullptr;
+  const Loop* loops = nullptr;
+  const Step* steps = nullptr;
+  const Operand* operands = nullptr;
+  const LoopWait* waits = nullptr;
+  std::uint32_t lane_count = 0;
+  std::uint32_t chunks = 1;         // of input and output
+  std::uint32_t scratch_rooms = 0;  // of one version, all replicas'
+  std::uint32_t scratch_versions = 1;
+  std::uint32_t replicas = 1;
+};
+
+// The span of an operand in repetition `repetition` of its loop.
+[[nodiscard]] TUTTI_HD inline std::uint32_t first_chunk(const Operand& operand,
+                                                        std::uint32_t repetition,
+                                                        std::uint32_t modulus) {
+  return static_cast<std::uint32_t>(
+      (operand.span.first + std::uint64_t{operand.advance} * repetition) % modulus);
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The windows of another rank, as this process has mapped them: how peers in other processes of the
+// host are read by plain loads. Plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "exec/allocation.hpp"
+
+namespace tutti {
+
+// A peer's part of a window, as this process sees it.
+struct PeerWindow {
+  std::uint64_t id = 0;       // of this rank's part
+  std::uint64_t address = 0;  // in the peer's process
+  Mapping memory;
+};
+using PeerWindows = std::vector<PeerWindow>;
+// Does [address, address + bytes) lie in the `all` bytes from `begin` on? For numbers of a peer.
+[[nodiscard]] inline bool lies_in(std::uint64_t address, std::uint64_t bytes, std::uint64_t begin,
+                                  std::uint64_t all) {
+  return address >= begin && address - begin <= all && bytes <= all - (address - begin);
+}
+// Returns the address at which [address, address + bytes) of the peer's process can be read here;
+// null: it is in no window.
+[[nodiscard]] const std::byte* find_in(const PeerWindows& windows, std::uint64_t address,
+                                       std::uint64_t bytes);
+
+}  // namespace tutti

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/choice.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "algorithms/orbit_proof.hpp"
+#include "plan/rank_orders.hpp"
+
+namespace tutti {
+namespace {
+
+// Slot sizes: small ones keep the pipe's fill short, large ones spread the cost of a step.
+constexpr std::array kShapes{
+    PlanShape{Protocol::kFlagged, 1, 2, 0},       PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
+    PlanShape{Protocol::kSlots, 2, 2, 16 << 10},  PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
+    PlanShape{Protocol::kSlots, 2, 2, 128 << 10}, PlanShape{Protocol::kDirect, 1, 2, 0},
+};
+static_assert(kShapes.size() <= kMostPlanShapes);
+
+// The number of ranks of a hierarchy of unequal groups up to which it is priced: beyond, only who
+// forces it takes it.
+constexpr std::int32_t kMostUnlikeRanks = 1024;
+
+const HostCosts& costs_of(const CostSet& costs, Protocol protocol, PeerAccess access) {
+  if (protocol == Protocol::kFlagged) return costs.flagged;
+  if (protocol == Protocol::kSlots) return costs.slotted;
+  return access == PeerAccess::kMapped ? costs.mapped : costs.attached;
+}
+
+std::vector<const Algorithm*> list_algorithms() {
+  std::vector<const Algorithm*> list;
+  for (const auto& part : {all_algorithms(), direct_algorithms()})
+    list.insert(list.end(), part.begin(), part.end());
+  list.resize(std::min(list.size(), kMaxAlgorithms));
+  return list;
+}
+
+// Candidates of what has been counted.
+Contender make_contender(const Settings& settings, const Forced& forced, Contender contender) {
+  const bool direct = reads_peers(contender.counts);
+  bool admitted = false;
+  for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
+    const Protocol protocol = kShapes[shape].protocol;
+    if (direct != (protocol == Protocol::kDirect)) continue;
+    if (forced.protocol && *forced.protocol != protocol) continue;
+    admitted = true;
+    Result<Candidate> candidate =
+        make_candidate(settings, forced, *contender.algorithm, contender.problem, shape);
+    if (candidate)
+      contender.candidates.push_back(*std::move(candidate));
+    else if (contender.why_none.empty())
+      contender.why_none = std::move(candidate).error().message;
+  }
+  if (!admitted)
+    contender.why_none = fmt::format("{} does not run with the protocol {}",
+                                     contender.algorithm->name, name_of(*forced.protocol));
+  return contender;
+}
+
+// Of a chunk's elements, without the cut's rounding.
+std::uint64_t slices_of(const Settings& settings, const Contender& contender,
+                        const Candidate& candidate, std::uint64_t bytes) {
+  const ScheduleCounts& counts = contender.counts;
+  const std::uint64_t chunk =
+      (bytes + counts.chunks - 1) / counts.chunks * counts.max_message_chunks;
+  return std::max<std::uint64_t>(
+      {1, settings.min_slices, (chunk + candidate.message_bytes - 1) / candidate.message_bytes});
+}
+
+}  // namespace
+
+bool cheaper(const Priced& a, const Priced& b) {
+  if (a.cost.time_ns != b.cost.time_ns) return a.cost.time_ns < b.cost.time_ns;
+  return a.contender->counts.lane_steps < b.contender->counts.lane_steps;
+}
+
+bool reads_peers(const ScheduleCounts& counts) { return counts.total_remotes > 0; }
+
+std::span<const PlanShape> plan_shapes() { return kShapes; }
+
+std::span<const Algorithm* const> listed_algorithms() {
+  static const auto* const list = new std::vector<const Algorithm*>(list_algorithms());
+  return *list;
+}
+
+Result<Candidate> make_candidate(const Settings& settings, const Forced& forced,
+                                 const Algorithm& algorithm, const Problem& problem,
+                                 std::size_t shape) {
+  const PlanShape& own = kShapes[shape];
+  Candidate c{.algorithm = &algorithm,
+              .shape = shape,
+              .options = {.protocol = own.protocol,
+                          .replicas = forced.replicas != 0 ? forced.replicas : own.replicas,
+                          .slots = forced.slots != 0 ? forced.slots : own.slots,
+                          .slot_bytes = forced.slot_bytes != 0 ? forced.slot_bytes : own.slot_bytes,
+                          .arena_bytes = settings.arena_bytes,
+                          .min_slices = std::max(forced.min_slices, 1u)}};
+  TUTTI_TRY_ASSIGN(c.message_bytes, message_capacity(algorithm, problem, c.options));
+  return c;
+}
+
+const Algorithm& with_groups(const Settings& settings, const Algorithm& algorithm,
+                             const Problem& problem) {
+  const std::string_view groups = settings.group_text();
+  if (groups.empty() || !algorithm.takes_groups) return algorithm;
+  const auto grouped = find_algorithm(fmt::format("{}:groups={}", algorithm.name, groups));
+  return grouped && (*grouped)->supports(problem) ? **grouped : algorithm;
+}
+
+namespace {
+
+// The host of the rank at each place. Replicas with orders of their own are as the first one.
+std::vector<std::int32_t> hosts_of_places(const Algorithm& algorithm,
+                                          std::span<const std::int32_t> hosts,
+                                          const RankOrders* orders) {
+  std::vector<std::int32_t> at(hosts.begin(), hosts.end());
+  if (orders == nullptr || hosts.empty()) return at;
+  const auto ranks = static_cast<std::int32_t>(hosts.size());
+  const std::vector<RankOrder>& own = orders->of(algorithm, ranks);
+  for (Rank place = 0; place < ranks && !own.empty(); ++place)
+    at[static_cast<std::size_t>(place)] =
+        hosts[static_cast<std::size_t>(own.front().rank_at(place))];
+  return at;
+}
+
+}  // namespace
+
+Result<std::vector<Contender>> contenders(const Settings& settings, const Forced& forced,
+                                          const Problem& problem,
+                                          std::span<const std::int32_t> hosts,
+                                          const RankOrders* orders) {
+  const std::span<const Algorithm* const> tried =
+      forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
+  std::vector<Contender> list;
+  for (const Algorithm* const algorithm : tried) {
+    if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
+    const Algorithm& grouped = with_groups(settings, *algorithm, problem);
+    // Programs of unequal groups are all different, and each takes its time.
+    const bool unlike = &grouped != algorithm && grouped.symmetry(problem) == Symmetry{};
+    // And what could not be verified would not run. Whoever forces it learns why.
+    if (forced.algorithm == nullptr && problem.ranks > kMostUnlikeRanks &&
+        (unlike || !check_provable(grouped, problem)))
+      continue;
+    const Result<ScheduleCounts> counts =
+        count_schedule(grouped, problem, hosts_of_places(grouped, hosts, orders));
+    // What is too large to be priced is for those who force it.
+    if (!counts && forced.algorithm == nullptr && counts.error().code == Code::kNotSupported)
+      continue;
+    if (!counts) return tl::unexpected(counts.error());
+    list.push_back(
+        make_contender(settings, forced, {&grouped, algorithm, problem, *counts, {}, {}}));
+  }
+  return list;
+}
+
+Status price_contender(const Settings& settings, const Contender& contender, std::uint64_t bytes,
+                       PeerAccess access, std::vector<Priced>& to) {
+  const auto refuse = [](std::string why) {
+    return make_error(Code::kNotSupported, std::move(why));
+  };
+  if (reads_peers(contender.counts) && access == PeerAccess::kNone)
+    return refuse("it reads other ranks' memory, and their buffers cannot be read from here");
+  Status none = refuse(contender.why_none);
+  for (const Candidate& candidate : contender.candidates) {
+    const std::uint64_t slices = slices_of(settings, contender, candidate, bytes);
+    // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could
+    // win. Half of it, as a size class has larger sizes than its own.
+    if (candidate.options.protocol != Protocol::kSlots &&
+        slices * contender.counts.max_steps >= (1u << 23)) {
+      none = refuse(
+          fmt::format("{} needs more messages than the protocol flagged can count; use @slots",
+                      contender.algorithm->name));
+      continue;
+    }
+    const bool flagged = candidate.options.protocol == Protocol::kFlagged;
+    const HostCosts& costs = costs_of(settings.costs, candidate.options.protocol, access);
+    to.push_back({&contender, &candidate, static_cast<std::uint32_t>(slices),
+                  price_plan(contender.counts, costs,
+                             {.bytes = bytes,
+                              .slices = static_cast<std::uint32_t>(slices),
+                              .replicas = candidate.options.replicas,
+                              .slots = candidate.options.slots,
+                              .cores = settings.cores,
+                              .wire = flagged ? settings.flagged_wire : settings.slots_wire})});
+  }
+  return to.empty() ? none : Status();
+}
+
+Result<std::vector<Priced>> price_candidates(const Settings& settings,
+                                             std::span<const Contender> contenders,
+                                             std::uint64_t bytes, PeerAccess access) {
+  std::vector<Priced> all;
+  std::string why;
+  for (const Contender& contender : contenders)
+    if (const Status priced = price_contender(settings, contender, bytes, access, all);
+        !priced && why.empty())
+      why = priced.error().message;
+  if (all.empty())
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("there is no plan for {} of {} bytes: {}",
+                    contenders.empty() ? std::string_view("a call")
+                                       : name_of(contenders.front().problem.collective),
+                    bytes, why.empty() ? "no algorithm implements it" : why));
+  std::stable_sort(all.begin(), all.end(), cheaper);
+  return all;
+}
+
+}  // namespace tutti

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// All-reduce through the C API among threads: every algorithm, type, operation, odd sizes, in place
+// on some ranks, groups, and sequences that change algorithm, protocol and carve at every call.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tutti/tutti.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+#include <type_traits>
+
+#include "algorithms/algorithm.hpp"
+#include "job.hpp"
+
+namespace tutti::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kSizes[] = {1, 2, 3, 5, 63, 124, 125, 1000, 4099, 70'001};
+
+class AllReduce : public testing::TestWithParam<int> {};
+
+TEST_P(AllReduce, EveryAlgorithmSizeAndPlacing) {
+  const int ranks = GetParam();
+  run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+    for (const Algorithm* algorithm : all_algorithms()) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess);
+      for (const std::size_t count : kSizes) {
+        const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;  // a subset
+        EXPECT_EQ(check_sum(comm, rank, ranks, count, in_place), "") << algorithm->name;
+        tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+        ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+        EXPECT_EQ(info.lastAlgorithm, algorithm->name);
+      }
+    }
+  });
+}
+
+TEST_P(AllReduce, CallsThatChangePlanEveryTime) {
+  const int ranks = GetParam();
+  constexpr int kCalls = 400;
+  constexpr unsigned kSeed = 4711;
+  run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+    std::mt19937 random(kSeed);  // the same sequence on every rank
+    for (int call = 0; call < kCalls; ++call) {
+      const auto algorithms = all_algorithms();
+      const auto pick = random() % (algorithms.size() + 1);
+      const std::string name =
+          pick == algorithms.size() ? "auto" : std::string(algorithms[pick]->name);
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, name.c_str()), tuttiSuccess);
+      const std::size_t count = random() % (std::size_t{1} << random() % 15) + 1;
+      const bool in_place = random() % 2 == 0;
+      const std::string wrong = check_sum(comm, rank, ranks, count, in_place, call);
+      ASSERT_EQ(wrong, "") << "call " << call << " " << name << " count " << count << " seed "
+                           << kSeed;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, AllReduce, testing::Values(1, 2, 3, 4, 5, 8));
+
+// Forms that no default takes: other radices, leaders, groups that differ in size.
+TEST(AllReduceVariants, ParametersRunAsTheyAreNamed) {
+  struct Variant {
+    std::string_view name;
+    int ranks;
+  };
+  constexpr Variant kVariants[] = {
+      {"circulant:radix=3", 7},
+      {"circulant:radix=64", 5},
+      {"hierarchical:form=leader", 6},
+      {"hierarchical:form=leader:inner=tree:outer=ring:groups=2x4", 8},
+      {"hierarchical:form=leader:inner=ring:outer=butterfly:groups=4+4+1", 9},
+      {"hierarchical:inner=ring:outer=pat:groups=4+4+1", 9},
+      {"hierarchical:outer=tree:groups=3+2", 5},
+      {"hierarchical:groups=1+3+1", 5},
+      {"hierarchical:inner=rabenseifner:groups=5+2", 7},
+      {"hierarchical:form=leader:inner=butterfly:groups=3+2", 5},
+      {"hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4", 8},
+  };
+  for (const auto& [name, ranks] : kVariants)
+    run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(name).c_str()), tuttiSuccess);
+      for (const std::size_t count : kSizes) {
+        const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
+        EXPECT_EQ(check_sum(comm, rank, ranks, count, in_place), "") << name;
+      }
+      tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+      ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+      EXPECT_EQ(info.lastAlgorithm, name);
+    });
+}
+
+// The 16-bit floats, for values that they hold exactly: zero and positive normals of few digits.
+std::uint16_t to_half(float value) {
+  return value == 0 ? 0
+                    : static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) >> 13) -
+                                                 ((127 - 15) << 10));  // the other bias
+}
+float from_half(std::uint16_t bits) {
+  return bits == 0 ? 0 : std::bit_cast<float>((bits + ((127u - 15u) << 10)) << 13);
+}
+std::uint16_t to_bfloat16(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
+float from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+template <std::uint16_t (*kTo)(float), float (*kFrom)(std::uint16_t)>
+struct Float16 {
+  std::uint16_t bits = 0;
+
+  Float16() = default;
+  template <typename V>
+  explicit Float16(V value) : bits(kTo(static_cast<float>(value))) {}
+  operator float() const { return kFrom(bits); }
+  bool operator==(const Float16&) const = default;  // bit for bit
+};
+using Half = Float16<to_half, from_half>;
+using Bfloat16 = Float16<to_bfloat16, from_bfloat16>;
+
+template <typename T>
+void check_type(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type) {
+  for (const tuttiRedOp_t op : {tuttiSum, tuttiProd, tuttiMax, tuttiMin, tuttiAvg})
+    for (const std::size_t count : {std::size_t{1}, std::size_t{37}, std::size_t{5003}}) {
+      std::vector<T> in(count), out(count);
+      // A 16-bit float holds an average only of multiples of `ranks`.
+      const bool multiples = op == tuttiAvg && std::is_class_v<T>;
+      const std::size_t unit = multiples ? static_cast<std::size_t>(ranks) : 1;
+      const auto value = [&](int r, std::size_t i) {
+        return op == tuttiProd ? static_cast<T>(1 + (static_cast<std::size_t>(r) + i) % 2)
+                               : static_cast<T>((static_cast<std::size_t>(r) * 7 + i) % 13 * unit);
+      };
+      for (std::size_t i = 0; i < count; ++i) in[i] = value(rank, i);
+      ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), count, type, op, comm, nullptr),
+                tuttiSuccess);
+      for (std::size_t i = 0; i < count; ++i) {
+        T want = value(0, i);
+        for (int r = 1; r < ranks; ++r) {
+          const T next = value(r, i);
+          if (op == tuttiSum || op == tuttiAvg) want = static_cast<T>(want + next);
+          if (op == tuttiProd) want = static_cast<T>(want * next);
+          if (op == tuttiMax) want = std::max(want, next);
+          if (op == tuttiMin) want = std::min(want, next);
+        }
+        if (op == tuttiAvg) want = static_cast<T>(want / static_cast<T>(ranks));
+        ASSERT_EQ(out[i], want) << "type " << type << " op " << op << " index " << i;
+      }
+    }
+}
+
+TEST(AllReduceTypes, ConvertersOf16Bits) {
+  EXPECT_EQ(to_half(1), 0x3c00);
+  EXPECT_EQ(to_half(108), 0x56c0);
+  EXPECT_EQ(to_bfloat16(1), 0x3f80);
+  EXPECT_EQ(to_bfloat16(108), 0x42d8);
+  for (int i = 0; i <= 256; ++i) {
+    EXPECT_EQ(static_cast<float>(Half(i)), static_cast<float>(i));
+    EXPECT_EQ(static_cast<float>(Bfloat16(i)), static_cast<float>(i));
+  }
+}
+
+TEST(AllReduceTypes, IntegersAndFloatsExactly) {
+  constexpr int kRanks = 3;
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    check_type<std::int8_t>(comm, rank, kRanks, tuttiInt8);
+    check_type<std::uint8_t>(comm, rank, kRanks, tuttiUint8);
+    check_type<std::int32_t>(comm, rank, kRanks, tuttiInt32);
+    check_type<std::uint32_t>(comm, rank, kRanks, tuttiUint32);
+    check_type<std::int64_t>(comm, rank, kRanks, tuttiInt64);
+    check_type<std::uint64_t>(comm, rank, kRanks, tuttiUint64);
+    check_type<float>(comm, rank, kRanks, tuttiFloat);
+    check_type<double>(comm, rank, kRanks, tuttiDouble);
+    check_type<Half>(comm, rank, kRanks, tuttiHalf);
+    check_type<Bfloat16>(comm, rank, kRanks, tuttiBfloat16);
+  });
+}
+
+TEST(AllReduceTypes, EveryRankEndsWithTheSameBits) {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kCount = 3001;
+  for (const Algorithm* algorithm : all_algorithms()) {
+    std::vector<std::vector<float>> outputs(kRanks, std::vector<float>(kCount));
+    run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(algorithm->name).c_str()), tuttiSuccess);
+      std::mt19937 random(static_cast<unsigned>(rank));
+      std::normal_distribution<float> normal;
+      std::vector<float> in(kCount);
+      for (float& value : in) value = normal(random);
+      auto& out = outputs[static_cast<std::size_t>(rank)];
+      ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), kCount, tuttiFloat, tuttiSum, comm, nullptr),
+                tuttiSuccess);
+    });
+    for (int rank = 1; rank < kRanks; ++rank)
+      EXPECT_EQ(0, std::memcmp(outputs[0].data(), outputs[static_cast<std::size_t>(rank)].data(),
+                               kCount * sizeof(float)))
+          << algorithm->name;
+  }
+}
+
+TEST(Groups, OneThreadCarriesManyRanks) {
+  constexpr int kRanks = 5;
+  constexpr std::size_t kCount = 20'000;
+  std::vector<tuttiComm_t> comms(kRanks);
+  ASSERT_EQ(tuttiCommInitAll(comms.data(), kRanks, nullptr), tuttiSuccess)
+      << tuttiGetLastError(nullptr);
+  std::vector<std::vector<std::int32_t>> first(kRanks), second(kRanks);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  for (int r = 0; r < kRanks; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    first[i].assign(kCount, r + 1);
+    second[i].assign(3, r);
+    EXPECT_EQ(tuttiAllReduce(first[i].data(), first[i].data(), kCount, tuttiInt32, tuttiSum,
+                             comms[i], nullptr),
+              tuttiSuccess);
+    EXPECT_EQ(tuttiAllReduce(second[i].data(), second[i].data(), 3, tuttiInt32, tuttiMax, comms[i],
+                             nullptr),
+              tuttiSuccess);
+  }
+  ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+  for (int r = 0; r < kRanks; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    EXPECT_THAT(first[i], testing::Each(15));
+    EXPECT_THAT(second[i], testing::Each(4));
+    EXPECT_EQ(tuttiCommDestroy(comms[i]), tuttiSuccess);
+  }
+}
+
+TEST(Groups, EndWithoutStartIsAnError) {
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("tuttiGroupStart"));
+}
+
+TEST(Traffic, BytesSentFollowTheFormula) {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kCount = 4096 * kRanks;
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, "ring"), tuttiSuccess);
+    EXPECT_EQ(check_sum(comm, rank, kRanks, kCount, false), "");
+    tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+    ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+    EXPECT_EQ(info.payloadBytesSent, 2 * (kRanks - 1) * kCount * 4 / kRanks);
+    EXPECT_EQ(info.operations, 1u);
+    EXPECT_EQ(info.nRanks, kRanks);
+    EXPECT_EQ(info.hostRanks, kRanks);
+  });
+}
+
+TEST(OneRank, NeedsNoSharedMemory) {
+  run_job(1, {}, [](int rank, tuttiComm_t& comm) {
+    EXPECT_EQ(check_sum(comm, rank, 1, 1000, false), "");
+    EXPECT_EQ(check_sum(comm, rank, 1, 1000, true), "");
+    tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+    ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+    EXPECT_EQ(info.mappedBytes, 0u);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

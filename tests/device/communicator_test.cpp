@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators on device memory through the C API; needs a GPU, else every test says why it skips.
+// Every algorithm, type and operation among threads that share GPUs, exactly; groups of one thread;
+// graphs; several streams; what aborts, mismatches and does not come.
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "kernels/device/small_float.hpp"
+
+namespace tutti::test {
+namespace {
+
+#define CUDA_OK(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaGetLastError())
+
+// A queue for each stream, before the driver starts: kernels of graphs that wait for each other
+// must not stand behind one another.
+const int queues_set = ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+
+int devices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+// A small whole number as an element of a type.
+std::vector<std::byte> encode(tuttiDataType_t type, int value) {
+  const auto bytes = [](auto element) {
+    std::vector<std::byte> to(sizeof element);
+    std::memcpy(to.data(), &element, sizeof element);
+    return to;
+  };
+  const auto small = static_cast<float>(value);
+  switch (type) {
+    case tuttiInt8:
+    case tuttiUint8:
+      return bytes(static_cast<std::uint8_t>(value));
+    case tuttiInt32:
+    case tuttiUint32:
+      return bytes(static_cast<std::uint32_t>(value));
+    case tuttiInt64:
+    case tuttiUint64:
+      return bytes(static_cast<std::uint64_t>(value));
+    case tuttiFloat16:
+      return bytes(static_cast<std::uint16_t>(device::Half::narrow({small, 0})));
+    case tuttiBfloat16:
+      return bytes(static_cast<std::uint16_t>(device::Bfloat16::narrow({small, 0})));
+    case tuttiFloat32:
+      return bytes(small);
+    case tuttiFloat64:
+      return bytes(static_cast<double>(value));
+    case tuttiFloat8e4m3:
+      return bytes(static_cast<std::uint8_t>(device::E4m3::narrow({small, 0, 0, 0})));
+    default:
+      return bytes(static_cast<std::uint8_t>(device::E5m2::narrow({small, 0, 0, 0})));
+  }
+}
+
+// A number from the place of an element, without a period: chunks begin at multiples of powers of
+// two, and one in another's place is to be seen.
+std::uint32_t mix(std::size_t i) {
+  auto bits = static_cast<std::uint32_t>(i) * 0x9e3779b1U;
+  bits = (bits ^ bits >> 15) * 0x85ebca6bU;
+  return bits ^ bits >> 13;
+}
+
+// Inputs whose result is a small whole number, as is all on the way to it in any order of the
+// ranks, that every type holds; which ranks have a part in it differs from element to element.
+int input_of(tuttiRedOp_t op, int rank, int ranks, std::size_t i) {
+  const std::uint32_t place = mix(i);
+  const auto all = static_cast<std::uint32_t>(ranks);
+  const std::uint32_t turn = (place + static_cast<std::uint32_t>(rank)) % all;
+  if (op == tuttiAvg) return turn == 0 ? ranks * static_cast<int>(1 + (place >> 8) % 2) : 0;
+  if (op == tuttiSum) return turn < 1 + (place >> 8) % 4 ? 1 : 0;
+  if (op == tuttiProd) return turn < (place >> 8) % 3 ? 2 : 1;
+  return static_cast<int>(mix(i * all + static_cast<std::size_t>(rank)) % 9);
+}
+int result_of(tuttiRedOp_t op, int ranks, std::size_t i) {
+  int result = input_of(op, 0, ranks, i);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const int more = input_of(op, rank, ranks, i);
+    result = op == tuttiProd  ? result * more
+             : op == tuttiMax ? std::max(result, more)
+             : op == tuttiMin ? std::min(result, more)
+                              : result + more;
+  }
+  return op == tuttiAvg ? result / ranks : result;
+}
+
+std::vector<std::byte> repeat(tuttiDataType_t type, std::size_t count,
+                              const std::function<int(std::size_t)>& value) {
+  std::vector<std::vector<std::byte>> known;
+  for (int v = 0; v <= 32; ++v) known.push_back(encode(type, v));
+  std::vector<std::byte> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& element = known[static_cast<std::size_t>(value(i))];
+    all.insert(all.end(), element.begin(), element.end());
+  }
+  return all;
+}
+
+// One rank: a communicator, a stream, and buffers of a page more than they need.
+class DeviceRank {
+ public:
+  static constexpr std::size_t kBytes = 4 << 20;
+  void start(int rank, int ranks, tuttiUniqueId id) {
+    CUDA_OK(cudaSetDevice(rank % devices()));
+    ASSERT_EQ(tuttiCommInitRank(&comm, ranks, id, rank), tuttiSuccess) << tuttiGetLastError(comm);
+    CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_OK(cudaMalloc(&input, kBytes));
+    CUDA_OK(cudaMalloc(&output, kBytes));
+  }
+  void finish() {
+    static_cast<void>(cudaStreamSynchronize(stream));
+    EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+    static_cast<void>(cudaFree(input));
+    static_cast<void>(cudaFree(output));
+    static_cast<void>(cudaStreamDestroy(stream));
+  }
+  void load(const std::vector<std::byte>& bytes) {
+    CUDA_OK(cudaMemcpyAsync(input, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream));
+    CUDA_OK(cudaMemsetAsync(output, 0x5a, bytes.size() + 64, stream));
+  }
+  // The output, and that nothing behind it was written.
+  std::vector<std::byte> result(std::size_t bytes) {
+    std::vector<std::byte> got(bytes + 64);
+    EXPECT_EQ(cudaMemcpyAsync(got.data(), output, got.size(), cudaMemcpyDeviceToHost, stream),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_TRUE(std::all_of(got.begin() + static_cast<std::ptrdiff_t>(bytes), got.end(),
+                            [](std::byte byte) { return byte == std::byte{0x5a}; }))
+        << "wrote past the end";
+    got.resize(bytes);
+    return got;
+  }
+
+  tuttiComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  void* input = nullptr;
+  void* output = nullptr;
+};
+
+class DeviceCommunicatorGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (devices() == 0) GTEST_SKIP() << "there is no GPU";
+  }
+  // A thread for each rank, with its communicator.
+  static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body) {
+    tuttiUniqueId id;
+    ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        DeviceRank self;
+        self.start(rank, ranks, id);
+        if (!HasFailure()) body(rank, self);
+        self.finish();
+      });
+  }
+  // One all-reduce of a rank, checked.
+  static void reduce(DeviceRank& self, int rank, int ranks, tuttiDataType_t type, tuttiRedOp_t op,
+                     std::size_t count, const std::string& what) {
+    const auto want = repeat(type, count, [&](std::size_t i) { return result_of(op, ranks, i); });
+    self.load(repeat(type, count, [&](std::size_t i) { return input_of(op, rank, ranks, i); }));
+    ASSERT_EQ(tuttiAllReduce(self.input, self.output, count, type, op, self.comm, self.stream),
+              tuttiSuccess)
+        << what << ": " << tuttiGetLastError(self.comm);
+    EXPECT_EQ(self.result(want.size()), want) << what << ", rank " << rank;
+    tuttiResult_t state = tuttiSuccess;
+    EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
+    EXPECT_EQ(state, tuttiSuccess) << tuttiGetLastError(self.comm);
+  }
+};
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names{"auto"};
+  for (const Algorithm* const algorithm : all_algorithms())
+    for (const char* const protocol : {"@flagged", "@slots"})
+      names.push_back(std::string(algorithm->name) + protocol);
+  for (const Algorithm* const algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
+  return names;
+}
+
+TEST_F(DeviceCommunicatorGpu, EveryAlgorithmSumsAmongThreads) {
+  for (const int ranks : {1, 2, 3, 4, 8, 16})
+    run(ranks, [&](int rank, DeviceRank& self) {
+      for (const std::string& name : all_names()) {
+        ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name.c_str()), tuttiSuccess);
+        for (const std::size_t count : {1, 1000, 100'003, 1'000'000})
+          reduce(self, rank, ranks, tuttiInt32, tuttiSum, count,
+                 fmt::format("{}, {} ranks, {} elements", name, ranks, count));
+      }
+    });
+}
+
+// What compute-sanitizer has time for.
+TEST_F(DeviceCommunicatorGpu, SmallOperations) {
+  run(3, [&](int rank, DeviceRank& self) {
+    for (const std::string& name : all_names()) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name.c_str()), tuttiSuccess);
+      reduce(self, rank, 3, tuttiBfloat16, tuttiSum, 1000, name);
+    }
+  });
+}
+
+class DeviceCommunicatorGpuOf : public DeviceCommunicatorGpu,
+                                public testing::WithParamInterface<int> {};
+
+TEST_P(DeviceCommunicatorGpuOf, EveryAlgorithmTypeAndOperation) {
+  const int ranks = GetParam();
+  run(ranks, [&](int rank, DeviceRank& self) {
+    for (const std::string& name : all_names()) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(self.comm, name.c_str()), tuttiSuccess);
+      for (int type = 0; type < tuttiNumTypes; ++type)
+        for (int op = 0; op < tuttiNumOps; ++op)
+          reduce(self, rank, ranks, static_cast<tuttiDataType_t>(type),
+                 static_cast<tuttiRedOp_t>(op), 1237, fmt::format("{} {} {}", name, type, op));
+    }
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceCommunicatorGpuOf, testing::Values(2, 4, 8, 16));
+
+// Ranks of one thread in a group, several operations each, in place.
+TEST_F(DeviceCommunicatorGpu, OneThreadInAGroup) {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kCount = 5000;
+  std::vector<int> list;
+  for (int rank = 0; rank < kRanks; ++rank) list.push_back(rank % devices());
+  std::vector<tuttiComm_t> comms(kRanks);
+  ASSERT_EQ(tuttiCommInitAll(comms.data(), kRanks, list.data()), tuttiSuccess)
+      << tuttiGetLastError(nullptr);
+  std::vector<float*> data(kRanks);
+  std::vector<cudaStream_t> streams(kRanks);
+  const std::vector<float> ones(kCount, 1);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    CUDA_OK(cudaSetDevice(list[r]));
+    CUDA_OK(cudaStreamCreate(&streams[r]));
+    CUDA_OK(cudaMalloc(reinterpret_cast<void**>(&data[r]), kCount * sizeof(float)));
+    CUDA_OK(cudaMemcpy(data[r], ones.data(), kCount * sizeof(float), cudaMemcpyHostToDevice));
+    int device = -2;
+    EXPECT_EQ(tuttiCommCuDevice(comms[r], &device), tuttiSuccess);
+    EXPECT_EQ(device, list[r]);
+  }
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  for (int again = 0; again < 3; ++again)
+    for (std::size_t r = 0; r < kRanks; ++r)
+      ASSERT_EQ(
+          tuttiAllReduce(data[r], data[r], kCount, tuttiFloat, tuttiSum, comms[r], streams[r]),
+          tuttiSuccess);
+  ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    std::vector<float> got(kCount);
+    CUDA_OK(cudaStreamSynchronize(streams[r]));
+    CUDA_OK(cudaMemcpy(got.data(), data[r], kCount * sizeof(float), cudaMemcpyDeviceToHost));
+    EXPECT_EQ(got, std::vector<float>(kCount, 64));  // 4 * 4 * 4
+    EXPECT_EQ(tuttiCommDestroy(comms[r]), tuttiSuccess);
+    static_cast<void>(cudaFree(data[r]));
+    static_cast<void>(cudaStreamDestroy(streams[r]));
+  }
+}
+
+// A graph of each rank with several operations, replayed; ordinary calls in between.
+TEST_F(DeviceCommunicatorGpu, GraphsReplay) {
+  constexpr int kRanks = 4;
+  constexpr std::size_t kCount = 2000;
+  std::barrier<> together(kRanks);
+  run(kRanks, [&](int rank, DeviceRank& self) {
+    const struct Leave {  // also where a check fails: the others go on without this rank
+      std::barrier<>& together;
+      ~Leave() { together.arrive_and_drop(); }
+    } at_the_end{together};
+    ASSERT_EQ(queues_set, 0);
+    const auto call = [&] {
+      return tuttiAllReduce(self.input, self.input, kCount, tuttiInt32, tuttiMax, self.comm,
+                            self.stream);
+    };
+    ASSERT_EQ(call(), tuttiSuccess);  // allocates
+    CUDA_OK(cudaStreamSynchronize(self.stream));
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    CUDA_OK(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(call(), tuttiSuccess) << tuttiGetLastError(self.comm);
+    CUDA_OK(cudaStreamEndCapture(self.stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&replay, graph, 0));
+    // What may wait for kernels that run comes before any rank's kernel waits for another's.
+    CUDA_OK(cudaGraphUpload(replay, self.stream));
+    CUDA_OK(cudaStreamSynchronize(self.stream));
+    together.arrive_and_wait();
+    for (int i = 1; i < 10; ++i) {
+      std::vector<std::int32_t> mine(kCount, 100 * i + rank), got(kCount);
+      CUDA_OK(cudaMemcpyAsync(self.input, mine.data(), kCount * 4, cudaMemcpyHostToDevice,
+                              self.stream));
+      if (i % 3 == 0) {
+        ASSERT_EQ(call(), tuttiSuccess);
+      } else {
+        CUDA_OK(cudaGraphLaunch(replay, self.stream));
+      }
+      together.arrive_and_wait();  // a copy to pageable memory blocks, perhaps also other launches
+      CUDA_OK(
+          cudaMemcpyAsync(got.data(), self.input, kCount * 4, cudaMemcpyDeviceToHost, self.stream));
+      CUDA_OK(cudaStreamSynchronize(self.stream));
+      EXPECT_EQ(got, std::vector<std::int32_t>(kCount, 100 * i + kRanks - 1)) << "replay " << i;
+    }
+    together.arrive_and_wait();
+    static_cast<void>(cudaGraphExecDestroy(replay));
+    static_cast<void>(cudaGraphDestroy(graph));
+  });
+}
+
+// A rank that aborts frees kernels that wait for it.
+TEST_F(DeviceCommunicatorGpu, AnAbortFreesTheOthersKernels) {
+  if (devices() < 2) GTEST_SKIP() << "ranks of one GPU are launched together; needs two GPUs";
+  run(2, [&](int rank, DeviceRank& self) {
+    if (rank == 1) {
+      EXPECT_EQ(tuttiCommAbort(self.comm), tuttiSuccess);
+      self.comm = nullptr;
+      return;
+    }
+    static_cast<void>(tuttiAllReduce(self.input, self.output, 1000, tuttiInt32, tuttiSum, self.comm,
+                                     self.stream));
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+    tuttiResult_t state = tuttiSuccess;
+    EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
+    EXPECT_EQ(state, tuttiRemoteError);
+  });
+}
+
+// The same on one GPU: graphs of their own, of which one is launched.
+TEST_F(DeviceCommunicatorGpu, AnAbortFreesAKernelThatWaitsForAnotherRanksGraph) {
+  std::barrier<> together(2);
+  run(2, [&](int rank, DeviceRank& self) {
+    const auto call = [&] {
+      return tuttiAllReduce(self.input, self.output, 1000, tuttiInt32, tuttiSum, self.comm,
+                            self.stream);
+    };
+    EXPECT_EQ(call(), tuttiSuccess);  // allocates
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(call(), tuttiSuccess);
+    EXPECT_EQ(cudaStreamEndCapture(self.stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
+    if (rank == 0) {
+      EXPECT_EQ(cudaGraphLaunch(replay, self.stream), cudaSuccess);
+    }
+    together.arrive_and_wait();
+    if (rank == 1) {
+      EXPECT_EQ(tuttiCommAbort(self.comm), tuttiSuccess);
+      self.comm = nullptr;
+    } else {
+      EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+      tuttiResult_t state = tuttiSuccess;
+      EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
+      EXPECT_EQ(state, tuttiRemoteError);
+    }
+    static_cast<void>(cudaGraphExecDestroy(replay));
+    static_cast<void>(cudaGraphDestroy(graph));
+  });
+}
+
+TEST_F(DeviceCommunicatorGpu, WhatIsNoDevicesCallIsRefused) {
+  tuttiComm_t comm = nullptr;
+  const int nowhere = 1000;
+  EXPECT_EQ(tuttiCommInitAll(&comm, 1, &nowhere), tuttiInvalidArgument);
+  run(1, [](int, DeviceRank& self) {
+    std::vector<float> host(8);
+    for (const auto& [from, to] : {std::pair<void*, void*>{host.data(), self.output},
+                                   std::pair<void*, void*>{self.input, host.data()}})
+      EXPECT_EQ(tuttiAllReduce(from, to, 8, tuttiFloat, tuttiSum, self.comm, self.stream),
+                tuttiInvalidArgument);
+    EXPECT_EQ(
+        tuttiAllReduce(host.data(), host.data(), 8, tuttiFloat, tuttiSum, self.comm, self.stream),
+        tuttiNotSupported);
+  });
+}
+
+TEST_F(DeviceCommunicatorGpu, CallsThatDoNotMatchAreRefused) {
+  run(2, [&](int rank, DeviceRank& self) {
+    const tuttiResult_t code = tuttiAllReduce(self.input, self.output, rank == 0 ? 100 : 200,
+                                              tuttiInt32, tuttiSum, self.comm, self.stream);
+    tuttiResult_t state = code;
+    static_cast<void>(cudaStreamSynchronize(self.stream));
+    if (code == tuttiSuccess) {
+      EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
+    }
+    EXPECT_TRUE(state == tuttiInvalidUsage || state == tuttiRemoteError)
+        << tuttiGetErrorString(state);
+  });
+}
+
+// Two communicators and two streams of the same ranks at the same time.
+TEST_F(DeviceCommunicatorGpu, CommunicatorsRunBesideEachOther) {
+  tuttiUniqueId other;
+  ASSERT_EQ(tuttiGetUniqueId(&other), tuttiSuccess);
+  run(2, [&](int rank, DeviceRank& self) {
+    DeviceRank second;
+    second.start(rank, 2, other);
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_EQ(tuttiAllReduce(self.input, self.output, 100'000, tuttiFloat, tuttiSum, self.comm,
+                               self.stream),
+                tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(second.input, second.output, 100'000, tuttiFloat, tuttiSum,
+                               second.comm, second.stream),
+                tuttiSuccess);
+    }
+    reduce(self, rank, 2, tuttiInt32, tuttiSum, 5000, "first");
+    reduce(second, rank, 2, tuttiInt32, tuttiSum, 5000, "second");
+    second.finish();
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interpreter of device programs, emulated by threads of the host: every algorithm, rank count
+// and way of messages against exact sums; several lanes a block and several blocks a lane's rank;
+// averages and narrow types; faults and abort.
+#include "device/lane.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "device_job.hpp"
+#include "emulation.hpp"
+#include "kernels/device/folds.hpp"
+#include "kernels/reduce_copy.hpp"
+#include "tests/seed.hpp"
+
+namespace tutti::test {
+namespace {
+
+using device::Messages;
+using testing::Contains;
+using testing::Each;
+using IntSum = device::Fold<device::Integer<std::int32_t>, device::Sum>;
+
+constexpr const char* kMessageNames[] = {"slots", "cells", "ll8", "ll16", "ll128"};
+
+unsigned seed() {
+  static const unsigned chosen = draw_seed();
+  return chosen;
+}
+
+// A job whose ranks run as blocks of one launch.
+class Job {
+ public:
+  Job(const Algorithm& algorithm, std::int32_t ranks, Messages messages, PlanOptions options)
+      : messages_(messages),
+        fabric_(ranks, options.arena_bytes, PeerAccess::kMapped, options.cells_per_pair) {
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      auto plan = compile_plan(algorithm, {.collective = Collective::kAllReduce, .ranks = ranks},
+                               options, rank);
+      EXPECT_TRUE(plan) << plan.error().message;
+      ranks_.push_back(std::make_unique<DeviceRank>(fabric_, *std::move(plan)));
+      words_.push_back(&ranks_.back()->words());
+    }
+  }
+
+  // A call of every rank; of the same operation, but for what a test changes.
+  template <class Fold>
+  void run(const Launch& shape, std::vector<DeviceRank::Call> calls, std::size_t absent = ~0ul) {
+    std::vector<device::Task> tasks;
+    ++operation_;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (calls[rank].signature == 0) calls[rank].signature = 77 * operation_;
+      if (rank == absent) continue;
+      tasks.push_back(ranks_[rank]->bind(calls[rank], messages_, words_));
+    }
+    std::vector<Launched> launched;
+    for (const device::Task& task : tasks)
+      launched.push_back({task, {&task, task.input, task.output}});
+    launch<Fold>(shape, launched);
+  }
+  [[nodiscard]] std::vector<std::uint64_t> faults() const {
+    std::vector<std::uint64_t> words;
+    for (const auto& rank : ranks_) words.push_back(rank->fault().load(std::memory_order_relaxed));
+    return words;
+  }
+  void abort() {
+    for (device::RankWords* const words : words_) words->abort.store(1, std::memory_order_release);
+  }
+  [[nodiscard]] std::size_t ranks() const { return ranks_.size(); }
+  [[nodiscard]] const DeviceRank& rank(std::size_t at) const { return *ranks_[at]; }
+
+ private:
+  const Messages messages_;
+  LocalFabric fabric_;
+  std::vector<std::unique_ptr<DeviceRank>> ranks_;
+  std::vector<device::RankWords*> words_;
+  std::uint64_t operation_ = 0;
+};
+
+// One all-reduce of int32, checked on every rank, with a word behind the output that must stay.
+void all_reduce_ints(Job& job, const Launch& shape, std::uint64_t count, bool in_place,
+                     std::mt19937& random) {
+  std::vector<std::vector<std::int32_t>> inputs(job.ranks()), outputs(job.ranks());
+  std::vector<std::int32_t> want(count, 0);
+  std::vector<DeviceRank::Call> calls(job.ranks());
+  for (std::size_t r = 0; r < job.ranks(); ++r) {
+    inputs[r].resize(count + 1, -5);
+    for (std::size_t i = 0; i < count; ++i) {
+      inputs[r][i] = static_cast<std::int32_t>(random() % 1000);
+      want[i] += inputs[r][i];
+    }
+    outputs[r].assign(count + 1, -5);
+    calls[r] = {.input = inputs[r].data(),
+                .output = in_place ? inputs[r].data() : outputs[r].data(),
+                .count = count};
+  }
+  job.run<IntSum>(shape, calls);
+  for (std::size_t r = 0; r < job.ranks(); ++r) {
+    const std::vector<std::int32_t>& got = in_place ? inputs[r] : outputs[r];
+    ASSERT_TRUE(std::equal(want.begin(), want.end(), got.begin()))
+        << "rank " << r << ", count " << count;
+    EXPECT_EQ(got.back(), -5) << "wrote past the end on rank " << r;
+  }
+  EXPECT_THAT(job.faults(), Each(0));
+}
+
+struct Case {
+  const Algorithm* algorithm;
+  Messages messages;
+};
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  std::string name(info.param.algorithm->name);
+  std::ranges::replace_if(
+      name, [](char letter) { return letter == ':' || letter == '='; }, '_');
+  return name + "_" + kMessageNames[static_cast<int>(info.param.messages)];
+}
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const Algorithm* algorithm : all_algorithms())
+    for (const Messages messages :
+         {Messages::kSlots, Messages::kCells, Messages::kLl8, Messages::kLl16, Messages::kLl128})
+      cases.push_back({algorithm, messages});
+  for (const Algorithm* algorithm : direct_algorithms())
+    cases.push_back({algorithm, Messages::kCells});
+  return cases;
+}
+
+class Lanes : public testing::TestWithParam<Case> {};
+
+TEST_P(Lanes, SumExactly) {
+  const Case& c = GetParam();
+  PlanOptions options = options_for(c.messages);
+  const auto direct = direct_algorithms();
+  if (std::ranges::find(direct, c.algorithm) != direct.end()) {
+    options.protocol = Protocol::kDirect;
+    options.slot_bytes = 4096;
+  }
+  std::mt19937 random(seed());
+  for (const std::int32_t ranks : {1, 2, 3, 4, 5, 8}) {
+    Job job(*c.algorithm, ranks, c.messages, options);
+    for (const std::uint64_t count : {1, 63, 1000, 5003}) {
+      // One block that owns all lanes, or a block for each of some.
+      const Launch shape{.blocks = static_cast<std::uint32_t>(1 + random() % 3),
+                         .threads = static_cast<std::uint32_t>(1 + random() % 2)};
+      all_reduce_ints(job, shape, count, random() % 2 == 0, random);
+      if (HasFailure()) FAIL() << ranks << " ranks, seed " << seed();
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, Lanes, testing::ValuesIn(all_cases()), name_of_case);
+
+class LanesOf : public testing::TestWithParam<Messages> {};
+
+// Every type and operation, averages included, bit for bit what the host's kernels give: two ranks,
+// so that the order of the sources is the same in every algorithm.
+TEST_P(LanesOf, GiveTheHostsBits) {
+  std::mt19937 random(seed());
+  constexpr std::uint64_t kCount = 1237;
+  Job job(**find_algorithm("one_shot"), 2, GetParam(), options_for(GetParam()));
+  for (int t = 0; t < kDataTypeCount; ++t)
+    for (int o = 0; o < kReduceOpCount; ++o) {
+      const auto type = static_cast<DataType>(t);
+      const auto op = static_cast<ReduceOp>(o);
+      const ReduceCopyFn kernel = reduce_copy_kernel(type, op);
+      if (kernel == nullptr) continue;
+      const std::uint64_t bytes = kCount * element_bytes(type);
+      std::vector<std::vector<std::byte>> inputs(2), outputs(2);
+      std::vector<DeviceRank::Call> calls(2);
+      const std::uint32_t average_over = op == ReduceOp::kAvg ? 2 : 0;
+      for (std::size_t r = 0; r < 2; ++r) {
+        inputs[r].resize(bytes);
+        for (std::byte& byte : inputs[r]) byte = static_cast<std::byte>(random());
+        outputs[r].resize(bytes);
+        calls[r] = {.input = inputs[r].data(),
+                    .output = outputs[r].data(),
+                    .count = kCount,
+                    .type = type,
+                    .average_over = average_over};
+      }
+      device::visit_fold(type, op, [&]<class Fold>() { job.run<Fold>({.threads = 2}, calls); });
+      std::vector<std::byte> want(bytes);
+      const void* const sources[] = {inputs[0].data(), inputs[1].data()};
+      void* const destinations[] = {want.data()};
+      kernel({.sources = sources,
+              .source_count = 2,
+              .destinations = destinations,
+              .destination_count = 1,
+              .elements = kCount,
+              .average_over = average_over});
+      for (std::size_t r = 0; r < 2; ++r)
+        EXPECT_EQ(outputs[r], want)
+            << name_of(type) << " " << name_of(op) << ", rank " << r << ", seed " << seed();
+    }
+}
+
+// A rank that calls something else is found out before its bytes are used.
+TEST_P(LanesOf, RefuseAnotherOperationsMessages) {
+  Job job(**find_algorithm("one_shot"), 3, GetParam(), options_for(GetParam()));
+  std::vector<std::int32_t> data(300, 1);
+  std::vector<std::vector<std::int32_t>> outputs(3, std::vector<std::int32_t>(100, -1));
+  std::vector<DeviceRank::Call> calls(3);
+  for (std::size_t r = 0; r < 3; ++r)
+    calls[r] = {.input = data.data() + 100 * r,
+                .output = outputs[r].data(),
+                .count = 100,
+                .signature = r == 1 ? 5u : 6u};
+  job.run<IntSum>({.threads = 2}, calls);
+  // Who finds it first ends the others.
+  constexpr auto kWord = static_cast<std::uint64_t>(device::Fault::kSignature);
+  std::vector<std::uint64_t> kinds;
+  for (const std::uint64_t fault : job.faults()) kinds.push_back(fault >> 32);
+  EXPECT_THAT(kinds, Contains(kWord));
+  EXPECT_THAT(kinds, Each(testing::AnyOf(0, kWord)));
+  EXPECT_THAT(outputs[0], Each(-1));
+}
+
+// A rank that never comes: the others wait until the abort word is set, then all blocks end.
+TEST_P(LanesOf, EndWhenAborted) {
+  Job job(**find_algorithm("ring"), 3, GetParam(), options_for(GetParam()));
+  std::vector<std::int32_t> data(3000, 1);
+  std::vector<DeviceRank::Call> calls(3);
+  for (std::size_t r = 0; r < 3; ++r)
+    calls[r] = {.input = data.data() + 1000 * r, .output = data.data() + 1000 * r, .count = 1000};
+  std::jthread stop([&job] {
+    std::mt19937 random(seed());
+    for (auto turns = random() % 200; turns > 0; --turns) ::sched_yield();
+    job.abort();
+  });
+  job.run<IntSum>({.blocks = 2, .threads = 2}, calls, 2);
+  EXPECT_THAT(job.faults(), Each(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LanesOf,
+                         testing::Values(Messages::kSlots, Messages::kCells, Messages::kLl8,
+                                         Messages::kLl16, Messages::kLl128),
+                         [](const auto& chosen) {
+                           return kMessageNames[static_cast<int>(chosen.param)];
+                         });
+
+}  // namespace
+}  // namespace tutti::test

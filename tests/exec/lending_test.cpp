@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages that are sent from the user's memory: nothing writes there before the transport has
+// taken them, however late that is, and a call ends no earlier.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <span>
+
+#include "pumped_fabric.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::uint64_t kSlotBytes = (128 << 10) + kSlotHeaderBytes;
+constexpr std::uint64_t kArenaBytes = 8 << 20;
+constexpr std::uint64_t kCount = 200'003;
+constexpr std::uint32_t kSeed = 20'261'122;
+
+struct Case {
+  const Algorithm* algorithm;
+  std::int32_t ranks;
+  bool in_place;
+};
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  std::string name(info.param.algorithm->name);
+  std::ranges::replace_if(
+      name, [](char letter) { return letter == ':' || letter == '='; }, '_');
+  return name + "_p" + std::to_string(info.param.ranks) + (info.param.in_place ? "_in_place" : "");
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const Algorithm* algorithm : all_algorithms())
+    for (const std::int32_t ranks : {2, 3, 4, 8})
+      for (const bool in_place : {false, true}) cases.push_back({algorithm, ranks, in_place});
+  return cases;
+}
+
+class Lending : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const auto [algorithm, ranks, in_place] = GetParam();
+    for (Rank r = 0; r < ranks; ++r)
+      plans_.push_back(*compile_plan(
+          *algorithm, {.collective = Collective::kAllReduce, .ranks = ranks},
+          {.protocol = Protocol::kSlots, .slot_bytes = kSlotBytes, .arena_bytes = kArenaBytes}, r));
+    for (const Plan& plan : plans_) executors_.push_back(fabric_.bind(plan));
+    want_.assign(kCount, 0);
+    for (std::size_t r = 0; r < plans_.size(); ++r) {
+      inputs_.emplace_back(kCount);
+      for (std::int32_t& value : inputs_.back()) value = static_cast<std::int32_t>(random_() % 999);
+      for (std::size_t i = 0; i < kCount; ++i) want_[i] += inputs_.back()[i];
+      outputs_.emplace_back(kCount, -7);
+    }
+  }
+  [[nodiscard]] std::vector<std::int32_t>& result(std::size_t rank) {
+    return GetParam().in_place ? inputs_[rank] : outputs_[rank];
+  }
+  void start(bool lend) {
+    for (std::size_t r = 0; r < executors_.size(); ++r) {
+      const Call call{.collective = Collective::kAllReduce,
+                      .input = inputs_[r].data(),
+                      .output = result(r).data(),
+                      .count = kCount,
+                      .type = DataType::kInt32};
+      ASSERT_TRUE(
+          executors_[r]->start({.call = &call,
+                                .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
+                                .operation = 1,
+                                .signature = 9,
+                                .lend_input = lend,
+                                .lend_output = lend}));
+    }
+  }
+  // In a random order of ranks and arrivals. What was done is overwritten at once.
+  void run() {
+    std::vector<bool> checked(executors_.size());
+    for (int turns = 0; std::ranges::find(checked, false) != checked.end(); ++turns) {
+      ASSERT_LT(turns, 3'000'000) << "nobody moves any more";
+      const std::size_t r = random_() % executors_.size();
+      executors_[r]->advance();
+      fabric_.pump(random_);
+      if (checked[r] || !executors_[r]->done()) continue;
+      checked[r] = true;
+      ASSERT_EQ(result(r), want_) << "rank " << r << ", seed " << kSeed;
+      std::ranges::fill(inputs_[r], -1);
+      std::ranges::fill(outputs_[r], -1);
+    }
+  }
+  [[nodiscard]] std::uint64_t lent_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& executor : executors_) bytes += executor->traffic().lent_bytes;
+    return bytes;
+  }
+
+  std::mt19937 random_{kSeed};
+  PumpedFabric fabric_{kArenaBytes};
+  std::vector<Plan> plans_;
+  std::vector<std::unique_ptr<HostExecutor>> executors_;
+  std::vector<std::vector<std::int32_t>> inputs_, outputs_;
+  std::vector<std::int32_t> want_;
+};
+
+// Has any rank a message of one chunk that lies in the user's memory? Others are copied together.
+bool any_to_lend(const std::vector<Plan>& plans) {
+  const auto is_users = [](const PlanOperand& operand) {
+    return operand.kind == OperandKind::kLocal && operand.buffer != BufferKind::kScratch;
+  };
+  for (const Plan& plan : plans)
+    for (const PlanStep& step : plan.steps) {
+      const std::span operands(&plan.operands[step.first_operand],
+                               std::size_t{step.destinations} + step.sources);
+      const auto written = operands.first(step.destinations);
+      const bool sends =
+          std::ranges::find(written, OperandKind::kSend, &PlanOperand::kind) != written.end();
+      const bool copies = step.sources == 1 && is_users(operands.back());
+      if (sends && operands.front().span.count() == 1 &&
+          (copies || std::ranges::any_of(written, is_users)))
+        return true;
+    }
+  return false;
+}
+
+TEST_P(Lending, WhatIsLentArrivesAsItWas) {
+  start(true);
+  run();
+  EXPECT_EQ(lent_bytes() > 0, any_to_lend(plans_));
+}
+
+TEST_P(Lending, NothingIsLentUnasked) {
+  start(false);
+  run();
+  EXPECT_EQ(lent_bytes(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Lending, testing::ValuesIn(all_cases()), name_of_case);
+
+}  // namespace
+}  // namespace tutti::test
