@@ -281,6 +281,9 @@ std::optional<Error> Plane::find_gone(Rank peer) {
 // Those we would still send to must not wait for us; they tell those after them.
 void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own) {
   Error error = as_remote(own, options_.rank);
+  // A rank that is told to stop is no mistake of the others, who may go on without it.
+  if (own.code == Code::kInvalidUsage && is_told_to_stop())
+    error = {Code::kRemoteError, own.message, options_.rank};
   if (met_ && error.code != own.code)
     error.message = fmt::format("{} failed: {}", describe(self_.info), own.message);
   const Deadline deadline = Deadline::in_ns(kSpreadNs);
@@ -403,7 +406,12 @@ void Plane::close() {
   if (service_) service_->stop();
 }
 
+bool Plane::is_told_to_stop() const {
+  return interrupted_.load(std::memory_order_relaxed) || (over_ && over_());
+}
+
 void Plane::interrupt() {
+  interrupted_.store(true, std::memory_order_relaxed);
   if (stop_) stop_->raise();
   if (service_) {
     service_->mailbox().fail(

@@ -93,6 +93,7 @@ class Plane final : public ControlPlane {
   [[nodiscard]] Result<std::vector<std::byte>> take(Rank from, std::uint32_t round,
                                                     std::size_t bytes, Deadline deadline);
   [[nodiscard]] std::optional<Error> find_gone(Rank peer);
+  [[nodiscard]] bool is_told_to_stop() const;
   void spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own);
   [[nodiscard]] Error find_absent(Error error, std::uint64_t number);
   [[nodiscard]] Error explain(Error error);
@@ -111,6 +112,8 @@ class Plane final : public ControlPlane {
   bool met_ = false;
   bool watching_ = false;
   std::atomic<bool> closed_{false};  // relaxed: a flag for idempotence, guards nothing
+  // Relaxed: the mailbox's mutex orders it before the error that it explains.
+  std::atomic<bool> interrupted_{false};
 };
 
 // Starts a plane and meets, by the way of the id that is open to it: over its Unix socket where

@@ -74,6 +74,26 @@ TEST(Join, LargeExchangesTravelInPieces) {
       3, [&](Rank rank) { expect_exchange(*planes[static_cast<std::size_t>(rank)], 300'000); });
 }
 
+// A rank that is told to stop (its shrink is hopeless, or its user aborts) made no mistake that is
+// the others' too: they may try again without it.
+TEST(Join, ARankThatStopsInAnExchangeIsARemoteErrorForTheOthers) {
+  constexpr int kRanks = 4;
+  const auto planes = join_threads(kRanks);
+  run_threads(kRanks, [&](Rank rank) {
+    EXPECT_TRUE(planes[static_cast<std::size_t>(rank)]->barrier(patience()));
+  });
+  planes[0]->interrupt();
+  run_threads(kRanks, [&](Rank rank) {
+    const auto all = planes[static_cast<std::size_t>(rank)]->allgather(bytes_of("x"), patience());
+    if (all) {  // rank 0's first message was on its way, but none to rank 2
+      EXPECT_EQ(rank % 2, 1);
+      return;
+    }
+    EXPECT_EQ(all.error().code, rank == 0 ? Code::kInvalidUsage : Code::kRemoteError)
+        << rank << ": " << all.error().message;
+  });
+}
+
 TEST(Join, CallsReachEveryPeerAndPassADescriptor) {
   constexpr int kRanks = 5;
   const auto planes = join_threads(kRanks);
