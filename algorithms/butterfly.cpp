@@ -34,7 +34,13 @@
 //   reduced by a rank       up to ceil(log2 p) n, by the root, in one step and in rank order
 //
 // A rank adds all that it receives in one step, and passes on what it got in one, the largest
-// subtree first.
+// subtree first. Gather and scatter move blocks along the same tree: a message holds the blocks of
+// a whole subtree, which stand one behind the other, and waits in scratch where it is passed on.
+//
+//   messages in a row       floor(log2 p), the largest of about n/2 bytes
+//   bytes sent by a rank    (p-1)/p n by the root of a scatter; at most about n/2 by others
+#include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "algorithms/families.hpp"
@@ -52,6 +58,10 @@ constexpr Tag kTag = 0;
 struct Node {
   Rank above = kNoRank;     // of the root: none
   std::vector<Rank> below;  // the smallest subtree first
+  // The ranks of its subtree, itself first, in the order of the blocks; of below[i] they begin
+  // 2^i behind.
+  std::uint32_t size = 1;
+  std::vector<std::uint32_t> sizes_below;
 };
 
 Node node_of(const Problem& problem, Rank rank) {
@@ -59,8 +69,11 @@ Node node_of(const Problem& problem, Rank rank) {
   const auto rank_at = [&](std::int32_t index) { return (index + problem.root) % p; };
   const std::int32_t index = (rank - problem.root + p) % p;
   Node node;
-  for (std::int32_t bit = 1; (index & bit) == 0 && index + bit < p; bit *= 2)
+  for (std::int32_t bit = 1; (index & bit) == 0 && index + bit < p; bit *= 2) {
     node.below.push_back(rank_at(index + bit));
+    node.sizes_below.push_back(static_cast<std::uint32_t>(std::min(bit, p - index - bit)));
+    node.size += node.sizes_below.back();
+  }
   if (index != 0) node.above = rank_at(index & (index - 1));
   return node;
 }
@@ -88,6 +101,86 @@ RankProgram broadcast_program(const Node& node) {
   return assemble(std::move(lane));
 }
 
+// The blocks of a subtree.
+Span blocks_of(Rank rank, std::uint32_t size) {
+  return chunks(static_cast<std::uint32_t>(rank), size);
+}
+
+// The most blocks that a rank keeps in scratch, and those of the longest message.
+std::uint32_t largest_subtree(Rank p) {
+  if (p == 1) return 1;
+  const auto half = static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(p - 1)));
+  return static_cast<std::uint32_t>(std::max({1, half / 2, std::min(half, p - half)}));
+}
+
+RankProgram gather_program(const Node& node, Rank rank) {
+  const bool root = node.above == kNoRank, leaf = node.below.empty();
+  const Span mine = blocks_of(rank, 1), all = blocks_of(rank, node.size);
+  LaneBuilder lane("gather");
+  if (leaf) {
+    lane.step().to(send(node.above, kTag, mine)).from(input(mine));
+    return assemble(std::move(lane));
+  }
+  lane.step().to(root ? output(mine) : scratch(chunk(0))).from(input(mine));
+  for (std::size_t i = 0; i < node.below.size(); ++i) {
+    const Span theirs = blocks_of(node.below[i], node.sizes_below[i]);
+    const Operand kept =
+        root ? output(theirs) : scratch(chunks(std::uint32_t{1} << i, node.sizes_below[i]));
+    lane.step().to(kept).from(recv(node.below[i], kTag, theirs));
+  }
+  if (!root) lane.step().to(send(node.above, kTag, all)).from(scratch(chunks(0, node.size)));
+  return assemble(std::move(lane));
+}
+
+RankProgram scatter_program(const Node& node, Rank rank) {
+  const bool root = node.above == kNoRank, leaf = node.below.empty();
+  const Span mine = blocks_of(rank, 1), all = blocks_of(rank, node.size);
+  LaneBuilder lane("scatter");
+  if (leaf) {
+    lane.step().to(output(mine)).from(recv(node.above, kTag, mine));
+    return assemble(std::move(lane));
+  }
+  if (!root) lane.step().to(scratch(chunks(0, node.size))).from(recv(node.above, kTag, all));
+  for (std::size_t i = node.below.size(); i-- > 0;) {
+    const Span theirs = blocks_of(node.below[i], node.sizes_below[i]);
+    const Operand held =
+        root ? input(theirs) : scratch(chunks(std::uint32_t{1} << i, node.sizes_below[i]));
+    lane.step().to(send(node.below[i], kTag, theirs)).from(held);
+  }
+  lane.step().to(output(mine)).from(root ? input(mine) : scratch(chunk(0)));
+  return assemble(std::move(lane));
+}
+
+RankProgram exchange_program(Rank p, Rank rank) {
+  const Fold fold{p};
+  const Span all = chunk(0);
+  LaneBuilder lane("butterfly");
+  if (fold.sits_out(rank)) {
+    lane.step().to(send(rank - 1, kTag, all)).from(input(all));
+    lane.step().to(output(all)).from(recv(rank - 1, kTag, all));
+    return assemble(std::move(lane));
+  }
+  const std::int32_t index = fold.index_of(rank);
+  const auto peer = [&](int round) { return fold.rank_of(index ^ (1 << round)); };
+  StepBuilder first = lane.step().to(send(peer(0), kTag, all)).from(input(all));
+  if (fold.is_paired(rank)) first.to(output(all)).from(recv(rank + 1, kTag, all));
+  Operand sum = fold.is_paired(rank) ? output(all) : input(all);
+  for (int round = 0; round < fold.rounds(); ++round) {
+    const Operand theirs = recv(peer(round), kTag, all);
+    const bool lower = (index >> round & 1) == 0;
+    StepBuilder step = lane.step().to(output(all));
+    step.from(lower ? sum : theirs).from(lower ? theirs : sum);
+    if (round + 1 < fold.rounds()) {
+      step.to(send(peer(round + 1), kTag, all));
+    } else {
+      step.finish();
+      if (fold.is_paired(rank)) step.to(send(rank + 1, kTag, all));
+    }
+    sum = output(all);
+  }
+  return assemble(std::move(lane));
+}
+
 class Butterfly final : public Algorithm {
  public:
   constexpr Butterfly()
@@ -97,20 +190,25 @@ class Butterfly final : public Algorithm {
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast});
+    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast, kGather, kScatter});
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    using enum Collective;
     const Fold fold{problem.ranks};
+    const bool blocks = info_of(problem.collective).blocks;
+    const std::uint32_t largest = blocks ? largest_subtree(problem.ranks) : 1;
     int incoming = fold.rounds() + (fold.excess() > 0 ? 1 : 0);  // of a reduce's root as well
-    if (problem.collective == Collective::kBroadcast) incoming = problem.ranks > 1 ? 1 : 0;
+    if (is_among(problem.collective, {kBroadcast, kScatter})) incoming = problem.ranks > 1 ? 1 : 0;
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,
             .root = problem.root,
-            .chunks = 1,
+            .chunks = blocks ? static_cast<std::uint32_t>(problem.ranks) : 1,
+            .scratch_chunks = largest > 1 ? largest : 0,
             .max_incoming = static_cast<std::uint32_t>(incoming),
-            .max_per_pair = problem.ranks > 1 ? 1U : 0U};
+            .max_per_pair = problem.ranks > 1 ? 1U : 0U,
+            .max_message_chunks = largest};
   }
 
   [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
@@ -120,36 +218,18 @@ class Butterfly final : public Algorithm {
 
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     if (problem.ranks == 1) return copy_alone(problem, 1);
-    if (problem.collective == Collective::kReduce) return reduce_program(node_of(problem, rank));
-    if (problem.collective == Collective::kBroadcast)
-      return broadcast_program(node_of(problem, rank));
-    const Fold fold{problem.ranks};
-    const Span all = chunk(0);
-    LaneBuilder lane("butterfly");
-    if (fold.sits_out(rank)) {
-      lane.step().to(send(rank - 1, kTag, all)).from(input(all));
-      lane.step().to(output(all)).from(recv(rank - 1, kTag, all));
-      return assemble(std::move(lane));
+    switch (problem.collective) {
+      case Collective::kReduce:
+        return reduce_program(node_of(problem, rank));
+      case Collective::kBroadcast:
+        return broadcast_program(node_of(problem, rank));
+      case Collective::kGather:
+        return gather_program(node_of(problem, rank), rank);
+      case Collective::kScatter:
+        return scatter_program(node_of(problem, rank), rank);
+      default:
+        return exchange_program(problem.ranks, rank);
     }
-    const std::int32_t index = fold.index_of(rank);
-    const auto peer = [&](int round) { return fold.rank_of(index ^ (1 << round)); };
-    StepBuilder first = lane.step().to(send(peer(0), kTag, all)).from(input(all));
-    if (fold.is_paired(rank)) first.to(output(all)).from(recv(rank + 1, kTag, all));
-    Operand sum = fold.is_paired(rank) ? output(all) : input(all);
-    for (int round = 0; round < fold.rounds(); ++round) {
-      const Operand theirs = recv(peer(round), kTag, all);
-      const bool lower = (index >> round & 1) == 0;
-      StepBuilder step = lane.step().to(output(all));
-      step.from(lower ? sum : theirs).from(lower ? theirs : sum);
-      if (round + 1 < fold.rounds()) {
-        step.to(send(peer(round + 1), kTag, all));
-      } else {
-        step.finish();
-        if (fold.is_paired(rank)) step.to(send(rank + 1, kTag, all));
-      }
-      sum = output(all);
-    }
-    return assemble(std::move(lane));
   }
 };
 

@@ -26,6 +26,22 @@
 // Each chunk is completed by one rank, so all ranks end with the same bits. An all-reduce keeps its
 // sums in the output; a reduce-scatter has the output of its own chunk alone, and keeps them in
 // ceil(p/k) scratch rooms.
+//
+// All-to-all goes by the same kind of skips, the powers of k:
+//
+//   Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient algorithms for all-to-all communications in
+//   multiport message-passing systems, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997 (index).
+//
+// The block for the rank i places on waits in room i, goes k^x d places on in the round x of each
+// digit d != 0 that i has to the base k, and stays in room i of whoever has it. After ceil(log_k p)
+// rounds room i holds the block that comes from the rank i places back. For p = 5, k = 2, a rank
+// sends rooms 1 and 3 to r+1, 2 and 3 to r+2, and 4 to r+4.
+//
+//   messages in a row       ceil(log_k p), at most k-1 at once, or twice as many in a round where p
+//                           cuts a run of rooms short
+//   bytes sent by a rank    about (k-1)/k log_k p * n, and each block is copied into a room and out
+//
+// Wins for small blocks; two_shot sends the least bytes.
 #include <fmt/core.h>
 
 #include <charconv>
@@ -140,6 +156,101 @@ void add_all_gather(const View& view, std::span<const Round> rounds, StepBuilder
   }
 }
 
+// The rooms of an all-to-all whose number has this digit at this place of its digits to the base k:
+// runs of `weight` rooms, the last of which may be shorter.
+struct Rooms {
+  std::int32_t distance;  // digit * weight: that of the first room, and how far its blocks go
+  Span whole;             // of full runs; its count may be 0
+  Span rest;              // what is left of a run that p cuts short; its count may be 0
+};
+
+// The rounds of an all-to-all: one for each digit, in each one of each value that there is.
+std::vector<std::vector<Rooms>> rounds_of_rooms(Rank p, std::int32_t radix) {
+  std::vector<std::vector<Rooms>> rounds;
+  for (std::int64_t weight = 1; weight < p; weight *= radix) {
+    std::vector<Rooms>& round = rounds.emplace_back();
+    for (std::int64_t first = weight; first < std::min<std::int64_t>(weight * radix, p);
+         first += weight) {
+      const std::int64_t stride = weight * radix;
+      const std::int64_t full = first + weight > p ? 0 : (p - first - weight) / stride + 1;
+      const std::int64_t next = first + full * stride;
+      const auto narrow = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+      round.push_back({static_cast<std::int32_t>(first),
+                       {narrow(first), narrow(weight), narrow(stride), narrow(full)},
+                       {narrow(next), narrow(std::max<std::int64_t>(p - next, 0)), 0, 1}});
+    }
+  }
+  return rounds;
+}
+
+// Room i is scratch slot i-1: the own block needs none. Messages name the blocks by their rooms,
+// counted from the own rank on.
+class RoomView {
+ public:
+  RoomView(Rank p, Rank rank)
+      : ranks_(static_cast<std::uint32_t>(p)), rank_(static_cast<std::uint32_t>(rank)) {}
+  [[nodiscard]] Operand room(Span rooms) const {
+    --rooms.first;
+    return scratch(rooms);
+  }
+  [[nodiscard]] Span named(Span rooms) const {
+    rooms.first = (rooms.first + rank_) % ranks_;
+    return rooms;
+  }
+  // The blocks for the ranks 1, 2, ... places on, and those from the ranks as far back.
+  [[nodiscard]] Span onward() const { return {(rank_ + 1) % ranks_, ranks_ - 1, 0, 1}; }
+  [[nodiscard]] Span backward() const {
+    return {(rank_ + ranks_ - 1) % ranks_, 1, ranks_ - 1, ranks_ - 1};
+  }
+
+ private:
+  std::uint32_t ranks_, rank_;
+};
+
+RankProgram all_to_all_program(Rank p, Rank rank, std::int32_t radix) {
+  const RoomView view(p, rank);
+  const Span own = chunk(static_cast<std::uint32_t>(rank));
+  const Span all{1, static_cast<std::uint32_t>(p - 1), 0, 1};
+  LaneBuilder lane("circulant");
+  lane.step().to(view.room(all)).from(input(view.onward()));
+  lane.step().to(output(own)).from(input(own));
+  for (const std::vector<Rooms>& round : rounds_of_rooms(p, radix)) {
+    for (const Rooms& rooms : round)
+      for (const Span& part : {rooms.whole, rooms.rest})
+        if (part.count() > 0)
+          lane.step()
+              .to(send((rank + rooms.distance) % p, kTag, view.named(part)))
+              .from(view.room(part));
+    for (const Rooms& rooms : round)
+      for (const Span& part : {rooms.whole, rooms.rest})
+        if (part.count() > 0)
+          lane.step()
+              .to(view.room(part))
+              .from(recv((rank + p - rooms.distance) % p, kTag, view.named(part)));
+  }
+  lane.step().to(output(view.backward())).from(view.room(all));
+  return assemble(std::move(lane));
+}
+
+ScheduleShape all_to_all_shape(std::string_view name, const Problem& problem, std::int32_t radix) {
+  const auto p = static_cast<std::uint32_t>(problem.ranks);
+  std::uint32_t incoming = 0, longest = 1;
+  for (const std::vector<Rooms>& round : rounds_of_rooms(problem.ranks, radix))
+    for (const Rooms& rooms : round) {
+      ++incoming;
+      longest = std::max({longest, rooms.whole.count(), rooms.rest.count()});
+    }
+  return {.algorithm = std::string(name),
+          .collective = problem.collective,
+          .ranks = problem.ranks,
+          .root = problem.root,
+          .chunks = p,
+          .scratch_chunks = p - 1,
+          .max_incoming = incoming,
+          .max_per_pair = p > 1 ? 1U : 0U,
+          .max_message_chunks = longest};
+}
+
 class Circulant final : public Algorithm {
  public:
   explicit constexpr Circulant(std::int32_t radix)
@@ -151,11 +262,12 @@ class Circulant final : public Algorithm {
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
+    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kAllToAll});
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
     const Rank p = problem.ranks;
+    if (problem.collective == Collective::kAllToAll) return all_to_all_shape(name, problem, radix_);
     std::set<std::int32_t> partners;  // by distance of whom a rank hears
     std::int32_t longest = 1;
     const std::vector<Round> rounds = rounds_of(p, radix_);
@@ -184,6 +296,8 @@ class Circulant final : public Algorithm {
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const View view{problem.ranks, rank, keeps_in_scratch(problem)};
     if (problem.ranks == 1) return copy_alone(problem, 1);
+    if (problem.collective == Collective::kAllToAll)
+      return all_to_all_program(problem.ranks, rank, radix_);
     const std::vector<Round> rounds = rounds_of(problem.ranks, radix_);
     LaneBuilder lane("circulant");
     if (problem.collective == Collective::kAllGather) {

@@ -17,8 +17,9 @@
 //
 // Wins for small data, where alpha is all there is, and is the most exact: rank order, one
 // rounding. Loses as soon as bytes count. Any p; no power of two is special. Every rank reduces the
-// same sources in the same order, so that all end with the same bits. Reduce and broadcast are the
-// star: everybody sends to the root, the root sends to everybody.
+// same sources in the same order, so that all end with the same bits. Reduce, broadcast, gather and
+// scatter are the star: everybody sends to the root, the root sends to everybody. In a gather and a
+// scatter that is one block for each rank, so (p-1)/p n bytes at the root, the least there is.
 #include "algorithms/families.hpp"
 #include "schedule/builder.hpp"
 
@@ -45,6 +46,31 @@ void add_gather(Rank p, Rank rank, LaneBuilder& lane) {
     gather.from(peer == rank ? input(all) : recv(peer, kTag, all));
 }
 
+Span block_of(Rank rank) { return chunk(static_cast<std::uint32_t>(rank)); }
+
+// Every other rank's block, each in a step of its own.
+RankProgram gather_program(Rank p, Rank rank, Rank root) {
+  const Span mine = block_of(rank);
+  LaneBuilder lane("gather");
+  lane.step().to(rank == root ? output(mine) : send(root, kTag, mine)).from(input(mine));
+  for (Rank k = 1; rank == root && k < p; ++k) {
+    const Rank peer = (root + k) % p;
+    lane.step().to(output(block_of(peer))).from(recv(peer, kTag, block_of(peer)));
+  }
+  return assemble(std::move(lane));
+}
+
+RankProgram scatter_program(Rank p, Rank rank, Rank root) {
+  const Span mine = block_of(rank);
+  LaneBuilder lane("scatter");
+  for (Rank k = 1; rank == root && k < p; ++k) {
+    const Rank peer = (root + k) % p;
+    lane.step().to(send(peer, kTag, block_of(peer))).from(input(block_of(peer)));
+  }
+  lane.step().to(output(mine)).from(rank == root ? input(mine) : recv(root, kTag, mine));
+  return assemble(std::move(lane));
+}
+
 class OneShot final : public Algorithm {
  public:
   constexpr OneShot()
@@ -54,17 +80,19 @@ class OneShot final : public Algorithm {
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast});
+    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast, kGather, kScatter});
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    using enum Collective;
     const auto others = static_cast<std::uint32_t>(problem.ranks - 1);
-    const bool single = problem.collective == Collective::kBroadcast;
+    const bool single = is_among(problem.collective, {kBroadcast, kScatter});
+    const bool blocks = info_of(problem.collective).blocks;
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,
             .root = problem.root,
-            .chunks = 1,
+            .chunks = blocks ? others + 1 : 1,
             .max_incoming = single ? std::min(others, 1U) : others,
             .max_per_pair = std::min(others, 1U)};
   }
@@ -77,6 +105,8 @@ class OneShot final : public Algorithm {
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks, root = problem.root;
     if (p == 1) return copy_alone(problem, 1);
+    if (problem.collective == Collective::kGather) return gather_program(p, rank, root);
+    if (problem.collective == Collective::kScatter) return scatter_program(p, rank, root);
     const Span all = chunk(0);
     LaneBuilder lane("exchange");
     if (problem.collective == Collective::kBroadcast) {

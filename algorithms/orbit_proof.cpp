@@ -384,8 +384,6 @@ class Prover {
     const CollectiveInfo& info = info_of(problem_.collective);
     const BlockMap blocks = block_map(shape_, 0);
     const bool reduces = info.outcome == Outcome::kReduction;
-    if (!reduces && info.outcome != Outcome::kOwnersInput)
-      return not_by_orbit(algorithm_, "its result is neither a reduction nor an all-gather");
     const Run all{0, problem_.ranks};
     for (Rank rank = 0; rank < problem_.ranks; ++rank) {
       if (!proof::holds(shape_, info.output, blocks, rank, chunk)) continue;
@@ -440,6 +438,12 @@ class Prover {
   Proof facts_;
 };
 
+// Those whose chunks keep their names on the way: the proof follows a chunk by its name.
+bool keeps_names(Collective collective) {
+  const Outcome outcome = info_of(collective).outcome;
+  return outcome == Outcome::kReduction || outcome == Outcome::kOwnersInput;
+}
+
 bool is_direct(const Algorithm& algorithm) {
   return std::ranges::find(direct_algorithms(), &algorithm) != direct_algorithms().end();
 }
@@ -475,6 +479,8 @@ Result<Proof> prove_by_orbit(const Algorithm& algorithm, const Problem& problem,
   TUTTI_TRY(check_problem(algorithm, problem));
   TUTTI_TRY(proof::check_shape(algorithm.shape(problem)));
   if (problem.ranks < 2) return not_by_orbit(algorithm, "there is one rank");
+  if (!keeps_names(problem.collective))
+    return not_by_orbit(algorithm, "its result is neither a reduction nor an all-gather");
   RankProgram program = algorithm.program(problem, 0);
   TUTTI_TRY_ASSIGN(Moves moves, Moves::find(algorithm, problem, program));
   return Prover(algorithm, problem, options, std::move(moves), std::move(program)).prove(compare);
@@ -482,7 +488,9 @@ Result<Proof> prove_by_orbit(const Algorithm& algorithm, const Problem& problem,
 
 Status check_provable(const Algorithm& algorithm, const Problem& problem) {
   const bool blocks = algorithm.shape(problem).chunks >= static_cast<std::uint32_t>(problem.ranks);
-  if (is_one_orbit(algorithm, problem) && blocks && !is_direct(algorithm)) return {};
+  if (is_one_orbit(algorithm, problem) && blocks && keeps_names(problem.collective) &&
+      !is_direct(algorithm))
+    return {};
   return check_whole(algorithm, problem);
 }
 

@@ -19,6 +19,12 @@
 // where p messages at once meet on one link. Any p; no power of two is special. Most exact, like
 // one_shot; each chunk is completed by one rank, so all end with the same bits.
 //
+// An all-to-all is one such exchange: every rank sends each other one its block, in one message,
+// and copies its own. All messages leave before the first is received, so that it may be in place.
+//
+//   messages in a row       1, of n/p bytes; p-1 sent by a rank
+//   bytes sent by a rank    (p-1)/p * n, the least there is
+//
 // two_shot:access=remote sends no data: each rank reads its chunk in all inputs where they lie, and
 // afterwards the other chunks in their owners' outputs. Empty messages carry the order: "my input
 // is there", "my chunk is complete, and I have read yours", "I have read all that I need".
@@ -63,6 +69,20 @@ void add_all_gather(Rank p, Rank rank, StepBuilder own, LaneBuilder& lane) {
     const Rank peer = (rank + p - k) % p;
     lane.step().to(output(chunk_of(peer))).from(recv(peer, kTag, chunk_of(peer)));
   }
+}
+
+RankProgram all_to_all_program(Rank p, Rank rank) {
+  LaneBuilder lane("exchange");
+  for (Rank k = 1; k < p; ++k) {
+    const Rank to = (rank + k) % p;
+    lane.step().to(send(to, kTag, chunk_of(to))).from(input(chunk_of(to)));
+  }
+  lane.step().to(output(chunk_of(rank))).from(input(chunk_of(rank)));
+  for (Rank k = 1; k < p; ++k) {
+    const Rank from = (rank + p - k) % p;
+    lane.step().to(output(chunk_of(from))).from(recv(from, kTag, chunk_of(from)));
+  }
+  return assemble(std::move(lane));
 }
 
 void tell_all(Rank p, Rank rank, LaneBuilder& lane) {
@@ -123,6 +143,7 @@ class TwoShot final : public Algorithm {
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
+    if (problem.collective == kAllToAll) return !remote_;
     return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
   }
 
@@ -145,6 +166,7 @@ class TwoShot final : public Algorithm {
     const Rank p = problem.ranks;
     if (p == 1) return copy_alone(problem, 1);
     if (remote_) return remote_program(problem, rank);
+    if (problem.collective == Collective::kAllToAll) return all_to_all_program(p, rank);
     LaneBuilder lane("exchange");
     if (problem.collective == Collective::kReduceScatter) {
       add_reduce_scatter(p, rank, lane);

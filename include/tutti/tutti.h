@@ -151,15 +151,25 @@ typedef enum { tuttiNumOps_dummy = 5 } tuttiRedOp_dummy_t;
  * Integers wrap around in sum and prod; their avg is the wrapped sum divided by the number of
  * ranks, rounded towards zero. half, bfloat16 and the fp8 types accumulate in float within a
  * reduction step; the avg of floating types is the sum divided once by the number of ranks. A NaN
- * on any rank makes the element's max and min a NaN. */
+ * on any rank makes the element's max and min a NaN.
+ * The bitwise and logical operations are MPI's. They take integers in host memory; others give
+ * tuttiNotSupported. A logical result is 0 or 1; among one rank it is the input. */
 typedef enum {
   tuttiSum = 0,
   tuttiProd = 1,
   tuttiMax = 2,
   tuttiMin = 3,
   tuttiAvg = 4,
-  /* The number of built-in operations; values from here on are made by tuttiRedOpCreate*. */
+  /* The number of NCCL's built-in operations. */
   tuttiNumOps = 5,
+  tuttiBitAnd = 16,
+  tuttiBitOr = 17,
+  tuttiBitXor = 18,
+  tuttiLogicalAnd = 19,
+  tuttiLogicalOr = 20,
+  tuttiLogicalXor = 21,
+  /* Values from here on are made by tuttiRedOpCreate*. */
+  tuttiFirstMadeOp = 64,
   tuttiMaxRedOp = 0x7fffffff >> (32 - 8 * sizeof(tuttiRedOp_dummy_t))
 } tuttiRedOp_t;
 
@@ -180,8 +190,8 @@ typedef enum {
   tuttiFloat64 = 8,
   tuttiDouble = 8,
   tuttiBfloat16 = 9,    /* the upper half of a binary32 */
-  tuttiFloat8e4m3 = 10, /* reduced in device memory only; else tuttiNotSupported */
-  tuttiFloat8e5m2 = 11, /* reduced in device memory only; else tuttiNotSupported */
+  tuttiFloat8e4m3 = 10, /* OCP: largest 448, no infinity; results saturate */
+  tuttiFloat8e5m2 = 11, /* OCP: largest 57344; results saturate */
   tuttiNumTypes = 12
 } tuttiDataType_t;
 
@@ -534,26 +544,28 @@ TUTTI_API tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, siz
                                        tuttiStream_t stream);
 
 /* All-to-all: block s of recvbuff on rank r = block r of sendbuff on rank s. A block has `count`
- * elements, both buffers nranks*count. Not in place. Returns tuttiNotSupported in this version. */
+ * elements, both buffers nranks*count. Accepts every data type.
+ * In place (which NCCL does not have): recvbuff == sendbuff. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                                       tuttiDataType_t datatype, tuttiComm_t comm,
                                       tuttiStream_t stream);
 
 /* Gather: block r of recvbuff on `root` = sendbuff[0..count) of rank r. recvbuff has nranks*count
- * elements on root; the other ranks do not use it.
- * In place: sendbuff == recvbuff + root*count elements on root.
- * Returns tuttiNotSupported in this version. */
+ * elements on root; the other ranks do not use it, and it may be NULL there. Accepts every data
+ * type. In place: sendbuff == recvbuff + root*count elements on root. */
 TUTTI_API tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count,
                                     tuttiDataType_t datatype, int root, tuttiComm_t comm,
                                     tuttiStream_t stream);
 
 /* Scatter: recvbuff[0..count) on rank r = block r of sendbuff on `root`. sendbuff has nranks*count
- * elements on root; the other ranks do not use it.
- * In place: recvbuff == sendbuff + root*count elements on root.
- * Returns tuttiNotSupported in this version. */
+ * elements on root; the other ranks do not use it, and it may be NULL there. Accepts every data
+ * type. In place: recvbuff == sendbuff + root*count elements on root. */
 TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count,
                                      tuttiDataType_t datatype, int root, tuttiComm_t comm,
                                      tuttiStream_t stream);
+
+/* Barrier: returns on no rank before all ranks have called it. NCCL has none. */
+TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* ---- Point to point ---------------------------------------------------------------------------
  */

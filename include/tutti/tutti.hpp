@@ -418,6 +418,46 @@ class Communicator {
           comm_);
   }
 
+  // All-to-all: block s of output on rank r = block r of input of rank s. Both have nranks blocks
+  // of one size; `output` may be `input`.
+  template <ElementRange In, WritableElementRange Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+  void all_to_all(const In& input, Out&& output, tuttiStream_t stream = nullptr) {
+    check_length("all_to_all", std::ranges::size(input), std::ranges::size(output));
+    check_length("all_to_all", std::ranges::size(input),
+                 std::ranges::size(input) / count() * count());
+    check(tuttiAlltoAll(std::ranges::data(input), std::ranges::data(output),
+                        std::ranges::size(input) / count(),
+                        data_type_of<std::ranges::range_value_t<In>>, comm_, stream),
+          comm_);
+  }
+  // Gather: block r of output on `root` = input of rank r. There output has nranks blocks of
+  // input's size; the other ranks may pass an empty range.
+  template <ElementRange In, WritableElementRange Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+  void gather(const In& input, Out&& output, int root, tuttiStream_t stream = nullptr) {
+    if (rank() == root)
+      check_length("gather", std::ranges::size(output), std::ranges::size(input) * count());
+    check(tuttiGather(std::ranges::data(input), std::ranges::data(output), std::ranges::size(input),
+                      data_type_of<std::ranges::range_value_t<In>>, root, comm_, stream),
+          comm_);
+  }
+  // Scatter: output on rank r = block r of input of `root`. There input has nranks blocks of
+  // output's size; the other ranks may pass an empty range.
+  template <ElementRange In, WritableElementRange Out>
+  requires std::same_as<std::ranges::range_value_t<In>, std::ranges::range_value_t<Out>>
+  void scatter(const In& input, Out&& output, int root, tuttiStream_t stream = nullptr) {
+    if (rank() == root)
+      check_length("scatter", std::ranges::size(input), std::ranges::size(output) * count());
+    check(
+        tuttiScatter(std::ranges::data(input), std::ranges::data(output), std::ranges::size(output),
+                     data_type_of<std::ranges::range_value_t<In>>, root, comm_, stream),
+        comm_);
+  }
+
+  // Returns on no rank before all ranks have called it.
+  void barrier(tuttiStream_t stream = nullptr) { check(tuttiBarrier(comm_, stream), comm_); }
+
   // Collective: a communicator of the ranks with the same color, ordered by key (tuttiCommSplit).
   // Empty on a rank whose color is TUTTI_SPLIT_NOCOLOR. Without `config`: this communicator's.
   [[nodiscard]] Communicator split(int color, int key = 0) {

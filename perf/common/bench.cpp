@@ -427,19 +427,21 @@ std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
   return found;
 }
 
-// Compares the data that a rank received in a region: of one block where the blocks are of
-// different ranks.
+// Compares the data that a rank received in a region: block by block where the blocks are of
+// different ranks. In an all-to-all each is the sender's block for this rank.
 void Bench::check_part(const Walk& walk, std::size_t region, int i, Findings& findings) {
   const CollectiveInfo& info = tool_.info();
   const Part part = part_of(info.output, walk, ranks_.rank(i));
   const std::size_t block = walk.count * element_;
-  const bool by_block = info.outcome == Outcome::kOwnersInput;
+  const bool transposed = info.outcome == Outcome::kTransposed;
+  const bool by_block = transposed || info.outcome == Outcome::kOwnersInput;
+  const std::size_t own_block = static_cast<std::size_t>(ranks_.rank(i)) * block;
   DataSpec spec = spec_;
   if (info.outcome == Outcome::kRootsInput) spec.copied_from = root_;
   for (std::size_t begin = part.begin; begin < part.end;) {
     const std::size_t end = by_block ? begin + block : part.end;
     if (by_block) spec.copied_from = static_cast<int>(begin / block);
-    check_result(spec, (region + begin) / element_,
+    check_result(spec, (region + (transposed ? own_block : begin)) / element_,
                  buffers(i).receive.memory().part(region + begin, region + end), findings);
     begin = end;
   }

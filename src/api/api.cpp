@@ -21,7 +21,6 @@ static_assert(static_cast<std::size_t>(tuttiNumResults) == kCodeCount);
 static_assert(static_cast<int>(tuttiFloat8e5m2) == static_cast<int>(DataType::kFloat8e5m2));
 static_assert(static_cast<int>(tuttiNumTypes) == kDataTypeCount);
 static_assert(static_cast<int>(tuttiAvg) == static_cast<int>(ReduceOp::kAvg));
-static_assert(static_cast<int>(tuttiNumOps) == kReduceOpCount);
 
 namespace {
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "api/config.hpp"
 #include "api/group.hpp"
@@ -49,6 +50,17 @@ Result<bool> in_device_memory(const Communicator& communicator, const Call& call
   return held;
 }
 
+// NCCL's operations by their value; MPI's stand behind them in one block.
+std::optional<ReduceOp> reduce_op_of(int value) {
+  constexpr int kShift = static_cast<int>(tuttiBitAnd) - static_cast<int>(ReduceOp::kBitAnd);
+  static_assert(tuttiLogicalXor - kShift == static_cast<int>(ReduceOp::kLogicalXor) &&
+                tuttiLogicalXor - kShift == kReduceOpCount - 1);
+  if (value >= 0 && value < tuttiNumOps) return static_cast<ReduceOp>(value);
+  if (value >= tuttiBitAnd && value <= tuttiLogicalXor)
+    return static_cast<ReduceOp>(value - kShift);
+  return std::nullopt;
+}
+
 // A call as the C functions take it, before anything has been checked.
 struct RawCall {
   const char* function;
@@ -57,7 +69,7 @@ struct RawCall {
   void* recvbuff;
   std::size_t count;
   int type;
-  int op = static_cast<int>(ReduceOp::kSum);
+  int op = tuttiSum;
   int root = 0;
 };
 
@@ -85,13 +97,22 @@ Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char
   return {};
 }
 
+Status check_operation(const Call& call, const char* function) {
+  if (!call.info().reduces() || !takes_integers_only(call.op)) return {};
+  if (is_integer(call.type) && !call.on_device) return {};
+  return make_error(
+      Code::kNotSupported,
+      fmt::format("{}: {} takes integers in host memory, not {} in {} memory", function,
+                  name_of(call.op), name_of(call.type), call.on_device ? "device" : "host"));
+}
+
 Result<Call> check_call(const RawCall& raw, const Communicator& communicator,
                         tuttiStream_t stream) {
   const char* const function = raw.function;
   if (raw.type < 0 || raw.type >= kDataTypeCount)
     return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
-  if (raw.op < 0 || raw.op >= kReduceOpCount)
-    return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
+  const std::optional<ReduceOp> op = reduce_op_of(raw.op);
+  if (!op) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
   const std::int32_t ranks = communicator.ranks();
   if (raw.root < 0 || raw.root >= ranks)
     return bad_argument(function, fmt::format("root {} is out of range: the communicator has {} "
@@ -102,7 +123,7 @@ Result<Call> check_call(const RawCall& raw, const Communicator& communicator,
             .output = raw.recvbuff,
             .count = raw.count,
             .type = static_cast<DataType>(raw.type),
-            .op = static_cast<ReduceOp>(raw.op),
+            .op = *op,
             .root = raw.root,
             .stream = stream};
   const std::uint64_t blocks = call.info().blocks_among(ranks);
@@ -110,6 +131,7 @@ Result<Call> check_call(const RawCall& raw, const Communicator& communicator,
     return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
   if (raw.count > 0) TUTTI_TRY(check_buffers(call, communicator.rank(), ranks, function));
   TUTTI_TRY_ASSIGN(call.on_device, in_device_memory(communicator, call, function));
+  TUTTI_TRY(check_operation(call, function));
   if (stream != nullptr && !call.on_device && raw.count > 0)
     return communicator.on_device() == nullptr
                ? tl::unexpected(no_device(communicator, function, "a stream"))
@@ -220,6 +242,56 @@ tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t sendco
                  .recvbuff = recvbuff,
                  .count = sendcount,
                  .type = value_of(datatype)},
+                comm, stream);
+}
+
+tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                            tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
+  return submit({.function = "tuttiAlltoAll",
+                 .collective = Collective::kAllToAll,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype)},
+                comm, stream);
+}
+
+tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count,
+                          tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                          tuttiStream_t stream) {
+  return submit({.function = "tuttiGather",
+                 .collective = Collective::kGather,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .root = root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count,
+                           tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                           tuttiStream_t stream) {
+  return submit({.function = "tuttiScatter",
+                 .collective = Collective::kScatter,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .root = root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
+  const Result<Communicator*> communicator = open_handle(comm, "tuttiBarrier");
+  std::byte* const data = communicator ? (*communicator)->barrier_data() : nullptr;
+  return submit({.function = "tuttiBarrier",
+                 .collective = Collective::kBarrier,
+                 .sendbuff = data,
+                 .recvbuff = data,
+                 .count = 1,
+                 .type = tuttiUint8,
+                 .op = tuttiBitOr},
                 comm, stream);
 }
 

@@ -30,21 +30,6 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t, tuttiComm_t comm) {
   return not_supported("tuttiRedOpDestroy", comm);
 }
 
-tuttiResult_t tuttiAlltoAll(const void*, void*, size_t, tuttiDataType_t, tuttiComm_t comm,
-                            tuttiStream_t) {
-  return not_supported("tuttiAlltoAll", comm);
-}
-
-tuttiResult_t tuttiGather(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
-                          tuttiStream_t) {
-  return not_supported("tuttiGather", comm);
-}
-
-tuttiResult_t tuttiScatter(const void*, void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
-                           tuttiStream_t) {
-  return not_supported("tuttiScatter", comm);
-}
-
 tuttiResult_t tuttiSend(const void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
                         tuttiStream_t) {
   return not_supported("tuttiSend", comm);

@@ -34,8 +34,9 @@ enum class Collective : std::uint8_t {
   kGather,
   kScatter,
   kSendRecv,
+  kBarrier,  // runs as an all-reduce of one byte
 };
-inline constexpr std::size_t kCollectiveCount = 10;  // with kNone
+inline constexpr std::size_t kCollectiveCount = 11;  // with kNone
 
 // The part of the data that a buffer holds: all of it, or the rank's own block.
 enum class Extent : std::uint8_t { kWhole, kOwnBlock };
@@ -146,6 +147,7 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
      .outcome = Outcome::kRootsInput,
      .bus = BusFactor::kOthers},
     {.name = "sendrecv"},
+    {.name = "barrier", .outcome = Outcome::kReduction},
 }};
 
 [[nodiscard]] constexpr const CollectiveInfo& info_of(Collective collective) {
@@ -153,6 +155,11 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
 }
 [[nodiscard]] constexpr std::string_view name_of(Collective collective) {
   return info_of(collective).name;
+}
+// The collective whose schedules a call runs, and whose choices hold for it. A rank's result of an
+// all-reduce hangs on every rank's input, so that none has it before all have come.
+[[nodiscard]] constexpr Collective scheduled_as(Collective collective) {
+  return collective == Collective::kBarrier ? Collective::kAllReduce : collective;
 }
 // The collective of that name; never kNone. nullopt for an unknown name.
 [[nodiscard]] constexpr std::optional<Collective> parse_collective(std::string_view name) {

@@ -24,7 +24,9 @@ constexpr std::array<TypeRow, kDataTypeCount> kTypes{{{"int8", 1},
                                                       {"bfloat16", 2},
                                                       {"f8e4m3", 1},
                                                       {"f8e5m2", 1}}};
-constexpr std::array<std::string_view, kReduceOpCount> kOps{"sum", "prod", "max", "min", "avg"};
+constexpr std::array<std::string_view, kReduceOpCount> kOps{
+    "sum",    "prod",    "max",         "min",        "avg",        "bit_and",
+    "bit_or", "bit_xor", "logical_and", "logical_or", "logical_xor"};
 
 }  // namespace
 

@@ -34,8 +34,26 @@ enum class DataType : std::uint8_t {
 };
 inline constexpr int kDataTypeCount = 12;
 
-enum class ReduceOp : std::uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
-inline constexpr int kReduceOpCount = 5;
+// The first five have NCCL's values; the others are MPI's operations on integers, and tuttiRedOp_t
+// numbers them otherwise.
+enum class ReduceOp : std::uint8_t {
+  kSum = 0,
+  kProd = 1,
+  kMax = 2,
+  kMin = 3,
+  kAvg = 4,
+  kBitAnd = 5,
+  kBitOr = 6,
+  kBitXor = 7,
+  kLogicalAnd = 8,
+  kLogicalOr = 9,
+  kLogicalXor = 10,
+};
+inline constexpr int kReduceOpCount = 11;
+
+// True for bitwise and logical operations, which floats do not have.
+[[nodiscard]] constexpr bool takes_integers_only(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
+[[nodiscard]] constexpr bool is_integer(DataType type) { return type <= DataType::kUint64; }
 
 // Bytes of one element.
 [[nodiscard]] std::size_t element_bytes(DataType type);

@@ -9,6 +9,7 @@
 // says otherwise. A communicator of one rank has no thread, socket or shared memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -139,6 +140,8 @@ class Communicator {
   [[nodiscard]] Transport* transport() const { return transport_.get(); }  // null: one rank
   [[nodiscard]] OperationCounts& counts() { return counts_; }
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
+  // The data of a barrier, which nobody looks at.
+  [[nodiscard]] std::byte* barrier_data() { return &barrier_data_; }
   // Data of so many bytes is stored around the cache.
   [[nodiscard]] std::uint64_t nt_bytes() const { return nt_bytes_; }
 
@@ -170,6 +173,7 @@ class Communicator {
   WaitPolicy wait_policy_;
   std::uint64_t nt_bytes_ = 0;
   std::string kept_text_;
+  std::byte barrier_data_{};
   CallSlot call_slot_;
 };
 

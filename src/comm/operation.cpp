@@ -45,10 +45,6 @@ Status Operation::start() {
   const bool reduces = call_.info().reduces();
   const ReduceCopyFn kernel =
       reduces ? reduce_copy_kernel(call_.type, call_.op) : copy_kernel(element_bytes(call_.type));
-  if (kernel == nullptr)
-    return make_error(Code::kNotSupported,
-                      fmt::format("{} of type {} with {} is not supported in this build",
-                                  call_.info().name, name_of(call_.type), name_of(call_.op)));
   Result<BoundPlan*> plan = nullptr;
   signature_ = {.operation = counts_.issued + 1,
                 .collective = call_.collective,

@@ -93,7 +93,7 @@ Result<ChoiceRow> PlanCache::row_for(const RowQuestion& question) const {
 }
 
 Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) const {
-  const Choices& mine = choices_[static_cast<std::size_t>(call.collective)];
+  const Choices& mine = choices_[static_cast<std::size_t>(scheduled_as(call.collective))];
   const Result<ChoiceRow>& row = in_windows ? mine.window : mine.plain;
   if (!row) return tl::unexpected(row.error());
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
@@ -117,7 +117,7 @@ Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) const {
 
 Result<Explanation> PlanCache::explain(const Call& call, bool in_windows) {
   TUTTI_TRY_ASSIGN(const Candidate running, look_up(call, in_windows));
-  Choices& mine = choices_[static_cast<std::size_t>(call.collective)];
+  Choices& mine = choices_[static_cast<std::size_t>(scheduled_as(call.collective))];
   const Problem problem = problem_of(call);
   if (!mine.explained) {
     TUTTI_TRY_ASSIGN(mine.explained, contenders(settings_, forced_by(settings_, {}), problem,
@@ -145,7 +145,7 @@ Result<Explanation> PlanCache::explain(const Call& call, bool in_windows) {
 Result<BoundPlan*> PlanCache::plan_for(const Call& call, bool in_windows) {
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
   const std::uint64_t kind =
-      static_cast<std::uint64_t>(call.collective) << 1 |
+      static_cast<std::uint64_t>(scheduled_as(call.collective)) << 1 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 8 | (in_windows ? 1 : 0);
   Chosen& chosen = chosen_[((bytes ^ kind << 40) * 0x9e3779b97f4a7c15u) >> 58];
   if (chosen.bytes == bytes && chosen.kind == kind) return last_plan_ = chosen.plan;

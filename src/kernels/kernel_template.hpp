@@ -228,6 +228,62 @@ TUTTI_INLINE Pack<std::uint16_t, N> float_to_bfloat16(Pack<float, N> value) {
   return narrow_bits<N>(rounded);
 }
 
+// ---- 8-bit floats -----------------------------------------------------------------------------
+
+// OCP 8-bit formats (OCP 8-bit Floating Point Specification 1.0), with the bits that the device's
+// kernels give (device/small_float.hpp): what is too large, infinity too, becomes the largest
+// finite value, as in NCCL; every NaN becomes 0x7f.
+template <int kExponentBits, int kMantissaBits, std::uint32_t kLargest, bool kHasInfinity>
+struct Float8Bits {
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  static constexpr int kShift = 23 - kMantissaBits;
+
+  // Exact. The magnitude above the largest is infinity, or NaN where there is none; then come NaNs.
+  template <int N>
+  static TUTTI_INLINE Pack<float, N> to_float(Pack<std::uint8_t, N> stored) {
+    using U = Pack<std::uint32_t, N>;
+    using F = Pack<float, N>;
+    const U wide = convert<U, std::uint32_t>(stored);
+    const U magnitude = wide & 0x7fu;
+    // With the exponent as it is, a number is too small by a power of two, a subnormal too.
+    constexpr std::uint32_t kScale = static_cast<std::uint32_t>(254 - kBias) << 23;
+    const F scaled =
+        bits<F>(U(magnitude << kShift)) * bits<F>(broadcast<U, std::uint32_t, N>(kScale));
+    const U infinite = broadcast<U, std::uint32_t, N>(0x7f800000u);
+    const U nan = broadcast<U, std::uint32_t, N>(0x7fc00000u);
+    U result = magnitude > kLargest ? nan : bits<U>(scaled);
+    if constexpr (kHasInfinity) result = magnitude == kLargest + 1 ? infinite : result;
+    return bits<F>(U(result | (wide & 0x80u) << 24));
+  }
+
+  // Rounds to nearest, ties to even.
+  template <int N>
+  static TUTTI_INLINE Pack<std::uint8_t, N> from_float(Pack<float, N> value) {
+    using U = Pack<std::uint32_t, N>;
+    using F = Pack<float, N>;
+    // A float of this size has the last bit of the format's subnormals: adding it rounds.
+    constexpr std::uint32_t kRounder = static_cast<std::uint32_t>(127 + 24 - kBias - kMantissaBits)
+                                       << 23;
+    constexpr std::uint32_t kSmallestNormal = static_cast<std::uint32_t>(128 - kBias) << 23;
+    constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << 23;
+    const U raw = bits<U>(value);
+    const U sign = raw & 0x80000000u;
+    const U magnitude = raw ^ sign;
+    const U small =
+        bits<U>(F(bits<F>(magnitude) + bits<F>(broadcast<U, std::uint32_t, N>(kRounder)))) -
+        kRounder;
+    const U odd = (magnitude >> kShift) & 1u;
+    const U normal = (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + odd) >> kShift;
+    const U largest = broadcast<U, std::uint32_t, N>(kLargest);
+    const U nan = broadcast<U, std::uint32_t, N>(0x7fu);
+    U result = magnitude < kSmallestNormal ? small : normal;
+    result = result > largest ? largest : result;
+    result = result | (sign >> 24);
+    result = value == value ? result : nan;
+    return convert<Pack<std::uint8_t, N>, std::uint8_t>(result);
+  }
+};
+
 // ---- types: how an element is stored and in what it is accumulated
 // -------------------------------
 
@@ -285,6 +341,22 @@ struct Bfloat16Type {
     return float_to_bfloat16<N>(value);
   }
 };
+
+template <class Format>
+struct Float8Type {
+  using Storage = std::uint8_t;
+  using Accumulator = float;
+  template <int N>
+  static TUTTI_INLINE Pack<float, N> widen(Pack<Storage, N> stored) {
+    return Format::template to_float<N>(stored);
+  }
+  template <int N>
+  static TUTTI_INLINE Pack<Storage, N> narrow(Pack<float, N> value) {
+    return Format::template from_float<N>(value);
+  }
+};
+using E4m3Type = Float8Type<Float8Bits<4, 3, 0x7e, false>>;
+using E5m2Type = Float8Type<Float8Bits<5, 2, 0x7b, true>>;
 
 // ---- operations ---------------------------------------------------------------------------------
 
@@ -350,6 +422,40 @@ struct Max {
     constexpr Unsigned<T> kSign = Unsigned<T>{1} << (sizeof(T) * 8 - 1);
     const P other = b < a ? a : b;
     return bits<P>(static_cast<U>(((bits<U>(one) ^ kSign) | (bits<U>(other) ^ kSign)) ^ kSign));
+  }
+};
+
+// Bitwise operations, of unsigned integers.
+struct BitAnd {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    return static_cast<Pack<T, N>>(a & b);
+  }
+};
+struct BitOr {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    return static_cast<Pack<T, N>>(a | b);
+  }
+};
+struct BitXor {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    return static_cast<Pack<T, N>>(a ^ b);
+  }
+};
+// The same of truth values: 0, and 1 for all others.
+template <class Bitwise>
+struct Logical {
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> truth(Pack<T, N> a) {
+    using P = Pack<T, N>;
+    const P zero = broadcast<P, T, N>(0), one = broadcast<P, T, N>(1);
+    return a != zero ? one : zero;
+  }
+  template <typename T, int N>
+  static TUTTI_INLINE Pack<T, N> apply(Pack<T, N> a, Pack<T, N> b) {
+    return Bitwise::template apply<T, N>(truth<T, N>(a), truth<T, N>(b));
   }
 };
 
@@ -562,8 +668,31 @@ ReduceCopyFn of_op(ReduceOp op) {
       return reduce_copy<Type, Max>;
     case ReduceOp::kMin:
       return reduce_copy<Type, Min>;
+    default:
+      return nullptr;
   }
-  return nullptr;
+}
+
+// Those that integers alone have; a sign makes no difference.
+template <typename T>
+ReduceCopyFn of_integer_op(ReduceOp op) {
+  using Bits = IntegerType<Unsigned<T>>;
+  switch (op) {
+    case ReduceOp::kBitAnd:
+      return reduce_copy<Bits, BitAnd>;
+    case ReduceOp::kBitOr:
+      return reduce_copy<Bits, BitOr>;
+    case ReduceOp::kBitXor:
+      return reduce_copy<Bits, BitXor>;
+    case ReduceOp::kLogicalAnd:
+      return reduce_copy<Bits, Logical<BitAnd>>;
+    case ReduceOp::kLogicalOr:
+      return reduce_copy<Bits, Logical<BitOr>>;
+    case ReduceOp::kLogicalXor:
+      return reduce_copy<Bits, Logical<BitXor>>;
+    default:
+      return of_op<IntegerType<T>>(op);
+  }
 }
 
 }  // namespace
@@ -571,17 +700,17 @@ ReduceCopyFn of_op(ReduceOp op) {
 ReduceCopyFn TUTTI_KERNEL_LOOKUP(DataType type, ReduceOp op) {
   switch (type) {
     case DataType::kInt8:
-      return of_op<IntegerType<std::int8_t>>(op);
+      return of_integer_op<std::int8_t>(op);
     case DataType::kUint8:
-      return of_op<IntegerType<std::uint8_t>>(op);
+      return of_integer_op<std::uint8_t>(op);
     case DataType::kInt32:
-      return of_op<IntegerType<std::int32_t>>(op);
+      return of_integer_op<std::int32_t>(op);
     case DataType::kUint32:
-      return of_op<IntegerType<std::uint32_t>>(op);
+      return of_integer_op<std::uint32_t>(op);
     case DataType::kInt64:
-      return of_op<IntegerType<std::int64_t>>(op);
+      return of_integer_op<std::int64_t>(op);
     case DataType::kUint64:
-      return of_op<IntegerType<std::uint64_t>>(op);
+      return of_integer_op<std::uint64_t>(op);
     case DataType::kFloat16:
       return of_op<HalfType>(op);
     case DataType::kFloat32:
@@ -591,8 +720,9 @@ ReduceCopyFn TUTTI_KERNEL_LOOKUP(DataType type, ReduceOp op) {
     case DataType::kBfloat16:
       return of_op<Bfloat16Type>(op);
     case DataType::kFloat8e4m3:
+      return of_op<E4m3Type>(op);
     case DataType::kFloat8e5m2:
-      return nullptr;
+      return of_op<E5m2Type>(op);
   }
   return nullptr;
 }

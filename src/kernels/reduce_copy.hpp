@@ -3,8 +3,8 @@
 // destination once, sources in the order given. One table per (type, op), chosen at run time for
 // the machine's vector units (AVX-512, AVX2, scalar; NEON by the compiler).
 //
-// 16-bit types accumulate in fp32 over the sources of one call and are rounded once (to nearest
-// even). Integers wrap. min/max: a NaN in any source gives NaN. A destination may equal a source
+// 16- and 8-bit floats accumulate in fp32 over the sources of one call and are rounded once (to
+// nearest even; fp8 saturates). Integers wrap. min/max: a NaN in any source gives NaN. A destination may equal a source
 // (in place); any other overlap is the caller's bug. Sources and destinations need only element
 // alignment. Any thread; no state.
 #pragma once
@@ -32,8 +32,8 @@ struct ReduceCopyArgs {
 
 using ReduceCopyFn = void (*)(const ReduceCopyArgs& args);
 
-// The kernel for (type, op); kAvg is kSum plus average_over. nullptr where this build has none
-// (f8 types until a later release).
+// The kernel for (type, op); kAvg is kSum plus average_over. nullptr for a float's bitwise and
+// logical operations.
 [[nodiscard]] ReduceCopyFn reduce_copy_kernel(DataType type, ReduceOp op);
 
 // The kernel that copies elements of so many bytes (1, 2, 4 or 8), for calls that do not reduce:

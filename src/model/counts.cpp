@@ -150,7 +150,7 @@ class PathWalk {
         "steps of a schedule wait for each other; this is a bug in the schedule, please report it");
   }
 
-  // After run(): of all paths, and of the lanes from their first step's start to their last's end.
+  // After run(): of all paths, and of the lanes (ScheduleCounts::lane_depth).
   [[nodiscard]] const PathLength& longest() const { return longest_; }
   [[nodiscard]] const PathLength& longest_lane() const { return longest_lane_; }
   [[nodiscard]] const FarLength& farthest() const { return farthest_; }
@@ -219,7 +219,7 @@ class PathWalk {
       follow_message(slot, graph_.messages[graph_.receives[i]]);
     for (std::uint32_t i = at.first_wait; i < next.first_wait; ++i)
       if (graph_.waits[i].back == 0) follow(slot, graph_.waits[i].step);
-    if (begins_lane(step)) {
+    if (lane_starts_[at.lane] == kNone && is_waited_for(step)) {
       const std::uint32_t start = lane_starts_[at.lane] = lengths_.take();
       lengths_.join(start, slot);
     }
@@ -232,17 +232,24 @@ class PathWalk {
     if (readers_[step] == 0) lengths_.give_back(slot);
   }
 
+  // By another lane: before such a step a lane waits for nothing that itself holds up.
+  [[nodiscard]] bool is_waited_for(std::uint32_t step) const {
+    const EventGraph::Step& at = graph_.steps[step];
+    const EventGraph::Step& next = graph_.steps[step + 1];
+    return next.first_send > at.first_send || next.first_dependent > at.first_dependent;
+  }
+
   // A path's last step is the last of its lane, or passes it on.
   void end_lane(std::uint32_t lane, std::uint32_t slot) {
     const std::uint32_t start = lane_starts_[lane];
     longest_.join(lengths_.path(slot));
+    for (const FarLength& far : lengths_.far(slot)) farthest_.join(far);
+    if (start == kNone) return;
     longest_lane_.join(lengths_.path(slot).since(lengths_.path(start)));
     const std::span<const FarLength> end_far = lengths_.far(slot), start_far = lengths_.far(start);
-    for (std::size_t c = 0; c < end_far.size(); ++c) {
-      farthest_.join(end_far[c]);
+    for (std::size_t c = 0; c < end_far.size(); ++c)
       farthest_lane_.join(
           {end_far[c].messages - start_far[c].messages, end_far[c].chunks - start_far[c].chunks});
-    }
     lengths_.give_back(start);
   }
 
@@ -252,7 +259,7 @@ class PathWalk {
   std::vector<std::uint32_t> lacks_;        // by step: edges to it that have not come
   std::vector<std::uint32_t> readers_;      // by step: edges from it that have not been followed
   std::vector<std::uint32_t> slots_;        // by step, in lengths_
-  std::vector<std::uint32_t> lane_starts_;  // by lane, in lengths_
+  std::vector<std::uint32_t> lane_starts_;  // by lane, in lengths_; kNone: nobody waits for it yet
   PathLength longest_, longest_lane_;
   FarLength farthest_, farthest_lane_;
 };

@@ -10,7 +10,9 @@
 //   and message spans name *logical* chunks, whose element counts come from the partition
 //   (cut.hpp). A scratch chunk is a scratch slot as large as the largest chunk; its element count
 //   is that of the step's other operands. A value is as long as the chunk that it carries: every
-//   operand that names a chunk must name the chunk of the value that passes through it.
+//   operand that names a chunk must name the chunk of the value that passes through it. Only in an
+//   all-to-all, whose blocks are of one size, each end of a message names the block by a number of
+//   its own: the sender for instance by whom it is for, the receiver by whom it is from.
 // * If the data of a collective consists of blocks, `ranks` divides `chunks`, and chunk c belongs
 //   to the block at place c / (chunks / ranks). Chunks are numbered over the whole data everywhere,
 //   also in a buffer that holds one block of it.

@@ -5,6 +5,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "counts.hpp"
 #include "samples.hpp"
 #include "schedule/passes.hpp"
@@ -71,14 +73,61 @@ TEST_P(PartTest, ShapeDeclaresExactlyWhatTheProgramsUse) {
   });
 }
 
-// Half an all-reduce: each rank sends (p-1)/p of the bytes, or the tree's and star's edges.
+// The digits of `number` to this base that are not 0: the hops of a block that goes so many places
+// on by skips of powers of the base.
+std::uint64_t hops(std::uint64_t number, std::uint64_t base) {
+  std::uint64_t hops = 0;
+  for (; number > 0; number /= base) hops += number % base != 0;
+  return hops;
+}
+
+// What all ranks together send, in chunks.
+std::uint64_t needed(const Part& part, const ScheduleShape& shape) {
+  using enum Collective;
+  const auto p = static_cast<std::uint64_t>(shape.ranks);
+  const auto all_hops = [&](std::uint64_t base) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 1; i < p; ++i) sum += hops(i, base);
+    return sum;
+  };
+  const bool rooted_blocks = part.collective == kGather || part.collective == kScatter;
+  if (rooted_blocks) return part.algorithm == "one_shot" ? p - 1 : all_hops(2);
+  if (part.collective == kAllToAll && part.algorithm.starts_with("circulant")) {
+    const bool by_default = part.algorithm == "circulant";
+    return p * all_hops(by_default ? 2 : static_cast<std::uint64_t>(part.algorithm.back() - '0'));
+  }
+  // Half an all-reduce: each rank sends (p-1)/p of the bytes, or the tree's and star's edges.
+  return (p - 1) * shape.chunks;
+}
+
 TEST_P(PartTest, AllRanksTogetherSendWhatTheCollectiveNeeds) {
   at_every_rank_count_and_root([](const Schedule& schedule) {
-    const auto p = static_cast<std::uint64_t>(schedule.shape.ranks);
     std::uint64_t sent = 0;
     for (const RankProgram& program : schedule.ranks) sent += counts::of(program).sent_chunks;
-    EXPECT_EQ(sent, (p - 1) * schedule.shape.chunks);
+    EXPECT_EQ(sent, needed(GetParam(), schedule.shape));
   });
+}
+
+// The second table of algorithms/README.md.
+TEST(Parts, MessagesInARowAreThoseOfTheIndex) {
+  using enum Collective;
+  const auto depth = [](std::string_view name, Collective collective, std::int32_t p) {
+    return counts::proof_of(
+               *build_schedule(**find_algorithm(name), {.collective = collective, .ranks = p}))
+        .depth;
+  };
+  for (std::int32_t p = 2; p <= 70; ++p) {
+    SCOPED_TRACE(p);
+    const auto ranks = static_cast<std::uint32_t>(p);
+    const auto levels = static_cast<std::uint32_t>(std::bit_width(ranks)) - 1;
+    for (const Collective collective : {kGather, kScatter}) {
+      EXPECT_EQ(depth("one_shot", collective, p), 1U);
+      EXPECT_EQ(depth("butterfly", collective, p), levels);
+    }
+    EXPECT_EQ(depth("two_shot", kAllToAll, p), 1U);
+    EXPECT_EQ(depth("circulant", kAllToAll, p), counts::ceil_log(ranks, 2));
+    EXPECT_EQ(depth("circulant:radix=3", kAllToAll, p), counts::ceil_log(ranks, 3));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PartTest, testing::ValuesIn(all_parts()), [](const auto& test) {

@@ -152,6 +152,54 @@ void check_type(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type) {
     }
 }
 
+// MPI's operations, whose truth values are 0 and 1.
+template <typename T>
+void check_bits(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type) {
+  constexpr std::size_t kCount = 1237;
+  const auto value = [](int r, std::size_t i) {
+    return static_cast<T>((i + static_cast<std::size_t>(r)) % 3 == 0
+                              ? 0
+                              : (i * 2654435761U) ^ (static_cast<std::size_t>(r) << 3));
+  };
+  using Operation = T (*)(T, T);
+  const std::pair<tuttiRedOp_t, Operation> operations[] = {
+      {tuttiBitAnd, [](T a, T b) { return static_cast<T>(a & b); }},
+      {tuttiBitOr, [](T a, T b) { return static_cast<T>(a | b); }},
+      {tuttiBitXor, [](T a, T b) { return static_cast<T>(a ^ b); }},
+      {tuttiLogicalAnd, [](T a, T b) { return static_cast<T>(a && b); }},
+      {tuttiLogicalOr, [](T a, T b) { return static_cast<T>(a || b); }},
+      {tuttiLogicalXor, [](T a, T b) { return static_cast<T>(!a != !b); }}};
+  for (const auto& [op, operate] : operations) {
+    std::vector<T> data(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) data[i] = value(rank, i);
+    ASSERT_EQ(tuttiAllReduce(data.data(), data.data(), kCount, type, op, comm, nullptr),
+              tuttiSuccess)
+        << tuttiGetLastError(comm);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      T want = value(0, i);
+      for (int r = 1; r < ranks; ++r) want = operate(want, value(r, i));
+      ASSERT_EQ(data[i], want) << "type " << type << " op " << op << " index " << i;
+    }
+  }
+}
+
+TEST(AllReduceTypes, BitwiseAndLogicalOperationsTakeIntegers) {
+  constexpr int kRanks = 3;
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    check_bits<std::int8_t>(comm, rank, kRanks, tuttiInt8);
+    check_bits<std::uint8_t>(comm, rank, kRanks, tuttiUint8);
+    check_bits<std::int32_t>(comm, rank, kRanks, tuttiInt32);
+    check_bits<std::uint32_t>(comm, rank, kRanks, tuttiUint32);
+    check_bits<std::int64_t>(comm, rank, kRanks, tuttiInt64);
+    check_bits<std::uint64_t>(comm, rank, kRanks, tuttiUint64);
+    float data[4] = {};
+    EXPECT_EQ(tuttiAllReduce(data, data, 4, tuttiFloat, tuttiLogicalOr, comm, nullptr),
+              tuttiNotSupported);
+    EXPECT_THAT(tuttiGetLastError(comm),
+                testing::HasSubstr("logical_or takes integers in host memory, not float"));
+  });
+}
+
 TEST(AllReduceTypes, ConvertersOf16Bits) {
   EXPECT_EQ(to_half(1), 0x3c00);
   EXPECT_EQ(to_half(108), 0x56c0);

@@ -32,16 +32,23 @@ constexpr std::size_t kGuard = 16;  // elements before and behind a buffer
 constexpr std::int32_t kUntouched = -7;
 
 inline bool has_blocks(Collective c) {
-  return c == Collective::kAllGather || c == Collective::kReduceScatter;
+  using enum Collective;
+  return c == kAllGather || c == kReduceScatter || c == kGather || c == kScatter || c == kAllToAll;
 }
 
 // What element i of the data must be in the end.
-inline std::int32_t wanted(const CallCase& c, int ranks, std::size_t i) {
+inline std::int32_t wanted(const CallCase& c, int rank, int ranks, std::size_t i) {
+  if (c.collective == Collective::kScatter) return call_value(c.root, i, c.salt);
+  if (c.collective == Collective::kGather)
+    return call_value(static_cast<int>(i / c.count), i, c.salt);
+  if (c.collective == Collective::kAllToAll)
+    return call_value(static_cast<int>(i / c.count),
+                      static_cast<std::size_t>(rank) * c.count + i % c.count, c.salt);
   if (c.collective == Collective::kBroadcast) return call_value(c.root, i, c.salt);
   if (c.collective == Collective::kAllGather)
     return call_value(static_cast<int>(i / c.count), i, c.salt);
   std::int32_t sum = 0;
-  for (int rank = 0; rank < ranks; ++rank) sum += call_value(rank, i, c.salt);
+  for (int peer = 0; peer < ranks; ++peer) sum += call_value(peer, i, c.salt);
   return sum;
 }
 
@@ -57,6 +64,12 @@ inline tuttiResult_t issue(tuttiComm_t comm, const CallCase& c, const void* send
       return tuttiReduceScatter(send, receive, c.count, tuttiInt32, tuttiSum, comm, nullptr);
     case Collective::kAllGather:
       return tuttiAllGather(send, receive, c.count, tuttiInt32, comm, nullptr);
+    case Collective::kGather:
+      return tuttiGather(send, receive, c.count, tuttiInt32, c.root, comm, nullptr);
+    case Collective::kScatter:
+      return tuttiScatter(send, receive, c.count, tuttiInt32, c.root, comm, nullptr);
+    case Collective::kAllToAll:
+      return tuttiAlltoAll(send, receive, c.count, tuttiInt32, comm, nullptr);
     default:
       return tuttiNotSupported;
   }
@@ -77,9 +90,10 @@ inline std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallC
   using enum Collective;
   const std::size_t blocks = has_blocks(c.collective) ? static_cast<std::size_t>(ranks) : 1;
   const std::size_t data = c.count * blocks, own = c.count * static_cast<std::size_t>(rank);
-  const bool own_input = c.collective == kAllGather, own_output = c.collective == kReduceScatter;
-  const bool sends = c.collective != kBroadcast || rank == c.root;
-  const bool receives = c.collective != kReduce || rank == c.root;
+  const bool own_input = c.collective == kAllGather || c.collective == kGather;
+  const bool own_output = c.collective == kReduceScatter || c.collective == kScatter;
+  const bool sends = (c.collective != kBroadcast && c.collective != kScatter) || rank == c.root;
+  const bool receives = (c.collective != kReduce && c.collective != kGather) || rank == c.root;
   // Both hold the whole data here; a call with one block gets a pointer into it.
   std::vector<std::int32_t> in(data + 2 * kGuard, kUntouched), out = in;
   for (std::size_t i = 0; i < data; ++i) in[kGuard + i] = call_value(rank, i, c.salt);
@@ -97,7 +111,7 @@ inline std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallC
   const std::size_t last = receives ? first + (own_output ? c.count : data) : first;
   for (std::size_t i = 0; i < target.size(); ++i) {
     const bool inside = i >= first && i < last;
-    const std::int32_t want = inside ? wanted(c, ranks, i - kGuard) : before[i];
+    const std::int32_t want = inside ? wanted(c, rank, ranks, i - kGuard) : before[i];
     if (target[i] != want)
       return differs(inside ? "result" : "around the result", rank, i - kGuard, target[i], want);
   }

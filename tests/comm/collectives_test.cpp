@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
+#include <atomic>
 #include <random>
 
 #include "algorithms/algorithm.hpp"
@@ -17,9 +18,10 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr Collective kCollectivesHere[] = {Collective::kAllReduce, Collective::kBroadcast,
-                                           Collective::kReduce, Collective::kAllGather,
-                                           Collective::kReduceScatter};
+constexpr Collective kCollectivesHere[] = {Collective::kAllReduce,     Collective::kBroadcast,
+                                           Collective::kReduce,        Collective::kAllGather,
+                                           Collective::kReduceScatter, Collective::kGather,
+                                           Collective::kScatter,       Collective::kAllToAll};
 constexpr std::size_t kCounts[] = {1, 3, 100, 1000, 4099};
 
 std::vector<const Algorithm*> every_algorithm() {
@@ -78,6 +80,34 @@ TEST_P(Collectives, RandomProgramsOfAllOfThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Range(1, 10));
+
+TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
+  constexpr int kRanks = 5, kRounds = 200;
+  std::atomic<int> come{0};
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    for (int round = 1; round <= kRounds; ++round) {
+      come.fetch_add(1);
+      ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+      ASSERT_GE(come.load(), kRanks * round) << "rank " << rank;
+      // In between other calls, whose plans it shares.
+      if (round % 50 == 0) {
+        ASSERT_EQ(check_call(comm, rank, kRanks, {Collective::kAllReduce, 3}), "");
+      }
+    }
+  });
+}
+
+TEST(Barrier, IsNamedWhereAnotherRankCallsSomethingElse) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    std::uint8_t byte = 0;
+    const tuttiResult_t result =
+        rank == 0 ? tuttiBarrier(comm, nullptr)
+                  : tuttiAllReduce(&byte, &byte, 1, tuttiUint8, tuttiBitOr, comm, nullptr);
+    EXPECT_EQ(result, tuttiInvalidUsage);
+    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("barrier"));
+    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("all_reduce"));
+  });
+}
 
 // What does not reduce needs no arithmetic, so every type passes.
 TEST(CollectiveTypes, EveryTypeIsGatheredAndBroadcast) {

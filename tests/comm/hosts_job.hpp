@@ -96,8 +96,10 @@ inline void check_all_algorithms(tuttiComm_t comm, const testing::ForkedRank& se
 inline void check_all_collectives(tuttiComm_t comm, const testing::ForkedRank& self,
                                   std::initializer_list<std::size_t> counts = {1, 100, 4099,
                                                                                100'003}) {
-  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce,
-                                      Collective::kAllGather, Collective::kReduceScatter})
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kReduce, Collective::kAllGather,
+        Collective::kReduceScatter, Collective::kGather, Collective::kScatter,
+        Collective::kAllToAll})
     for (const Algorithm* algorithm : all_algorithms()) {
       if (!algorithm->supports({.collective = collective, .ranks = self.ranks})) continue;
       const std::string plan =

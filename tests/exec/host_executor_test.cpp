@@ -198,11 +198,13 @@ std::int64_t expected(const Problem& problem, const std::vector<std::vector<std:
                       Rank rank, std::uint64_t count, std::uint64_t i) {
   const auto at = [&](Rank r, std::uint64_t k) { return inputs[static_cast<std::size_t>(r)][k]; };
   if (problem.collective == Collective::kBroadcast) return at(problem.root, i);
-  if (problem.collective == Collective::kAllGather)
+  const auto block = static_cast<std::uint64_t>(rank) * count;
+  if (problem.collective == Collective::kScatter) return at(problem.root, block + i);
+  if (problem.collective == Collective::kAllGather || problem.collective == Collective::kGather)
     return at(static_cast<Rank>(i / count), i % count);
-  const std::uint64_t first = problem.collective == Collective::kReduceScatter
-                                  ? count * static_cast<std::uint64_t>(rank)
-                                  : 0;
+  if (problem.collective == Collective::kAllToAll)
+    return at(static_cast<Rank>(i / count), block + i % count);
+  const std::uint64_t first = problem.collective == Collective::kReduceScatter ? block : 0;
   std::int64_t sum = 0;
   for (Rank r = 0; r < problem.ranks; ++r) sum += at(r, first + i);
   return sum;

@@ -84,6 +84,30 @@ TEST_P(Conversion, EveryQuotientIsRoundedOnce) {
   for (const std::uint32_t divisor : {3u, 7u, 1024u}) check(0x8000, divisor);
 }
 
+// Every pair of 8-bit floats, sum and product.
+TEST(Conversion8, EverySumAndProductIsRoundedToNearestEven) {
+  std::vector<std::uint8_t> left(kPatterns), right(kPatterns), got(kPatterns);
+  for (std::size_t i = 0; i < kPatterns; ++i) {
+    left[i] = static_cast<std::uint8_t>(i);
+    right[i] = static_cast<std::uint8_t>(i >> 8);
+  }
+  const std::array<const void*, 2> sources{left.data(), right.data()};
+  void* destination = got.data();
+  for (const DataType type : {DataType::kFloat8e4m3, DataType::kFloat8e5m2})
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd})
+      for (const char* isa : {"avx512", "avx2", "scalar"}) {
+        const ReduceCopyFn kernel = reduce_copy_kernel_for(isa, type, op);
+        if (kernel == nullptr) continue;  // not on this machine
+        kernel({sources.data(), 2, &destination, 1, kPatterns, 0, 0});
+        for (std::size_t i = 0; i < kPatterns; ++i) {
+          const std::array<std::uint64_t, 2> elements{left[i], right[i]};
+          ASSERT_EQ(std::uint64_t{got[i]}, reference::reduce(type, op, elements, 0))
+              << name_of(type) << " " << name_of(op) << " " << isa << ": " << elements[0] << " and "
+              << elements[1];
+        }
+      }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, Conversion,
                          testing::Combine(testing::Values(DataType::kFloat16, DataType::kBfloat16),
                                           testing::Values("avx512", "avx2", "scalar")),

@@ -25,10 +25,10 @@ constexpr std::array<const char*, 3> kIsas{"avx512", "avx2", "scalar"};
 constexpr std::array<std::size_t, 15> kCounts{0,  1,  2,  3,  7,   8,    15,  31,
                                               33, 63, 64, 65, 255, 1000, 4097};
 constexpr std::array<std::uint32_t, 6> kSourceCounts{1, 2, 3, 4, 7, 16};
-constexpr DataType kTypes[] = {DataType::kInt8,    DataType::kUint8,   DataType::kInt32,
-                               DataType::kUint32,  DataType::kInt64,   DataType::kUint64,
-                               DataType::kFloat16, DataType::kFloat32, DataType::kFloat64,
-                               DataType::kBfloat16};
+constexpr DataType kTypes[] = {DataType::kInt8,     DataType::kUint8,      DataType::kInt32,
+                               DataType::kUint32,   DataType::kInt64,      DataType::kUint64,
+                               DataType::kFloat16,  DataType::kFloat32,    DataType::kFloat64,
+                               DataType::kBfloat16, DataType::kFloat8e4m3, DataType::kFloat8e5m2};
 
 // Elements at a chosen offset from a cache line, with guards before and after.
 class Operand {
@@ -66,10 +66,12 @@ class ReduceCopy : public testing::TestWithParam<std::tuple<DataType, ReduceOp>>
   using Contents = std::vector<std::vector<std::byte>>;
 
   // Half of a float's elements are any bits (so also NaN, infinity, subnormals), the others of
-  // moderate size or special, so that many results are ordinary numbers and ties.
+  // moderate size or special, so that many results are ordinary numbers and ties. Half of the
+  // integers of logical operations are 0.
   std::uint64_t random_element() {
     constexpr std::array<double, 8> kSpecial{0.0, -0.0, 1.0, -1.0, HUGE_VAL, -HUGE_VAL, 0.5, 3.0};
     const std::uint64_t random = random_();
+    if (takes_integers_only(op_)) return random % 2 == 0 ? 0 : random_();
     if (!reference::is_float(type_) || random % 4 == 0) return random_();
     if (random % 4 == 1) return reference::encode(type_, kSpecial[random / 4 % 8]);
     const auto mantissa = static_cast<std::int32_t>(random >> 32);
@@ -225,13 +227,21 @@ INSTANTIATE_TEST_SUITE_P(Types, ReduceCopy,
                                                           ReduceOp::kMax, ReduceOp::kMin,
                                                           ReduceOp::kAvg)),
                          case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Bits, ReduceCopy,
+    testing::Combine(testing::Values(DataType::kInt8, DataType::kUint8, DataType::kInt32,
+                                     DataType::kUint32, DataType::kInt64, DataType::kUint64),
+                     testing::Values(ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor,
+                                     ReduceOp::kLogicalAnd, ReduceOp::kLogicalOr,
+                                     ReduceOp::kLogicalXor)),
+    case_name);
 
-TEST(ReduceCopyTable, HasEveryTypeAndOperationButEightBitFloats) {
+TEST(ReduceCopyTable, HasEveryOperationThatATypeHas) {
   for (int t = 0; t < kDataTypeCount; ++t)
     for (int o = 0; o < kReduceOpCount; ++o) {
       const auto type = static_cast<DataType>(t);
       const auto op = static_cast<ReduceOp>(o);
-      const bool wanted = type != DataType::kFloat8e4m3 && type != DataType::kFloat8e5m2;
+      const bool wanted = is_integer(type) || !takes_integers_only(op);
       EXPECT_EQ(reduce_copy_kernel(type, op) != nullptr, wanted) << name_of(type) << name_of(op);
       EXPECT_EQ(reduce_copy_kernel_for("scalar", type, op) != nullptr, wanted);
       EXPECT_EQ(reduce_copy_kernel_for(kernel_isa(), type, op), reduce_copy_kernel(type, op));

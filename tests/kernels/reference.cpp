@@ -2,6 +2,7 @@
 #include "tests/kernels/reference.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -21,8 +22,16 @@ struct Format {
   int mantissa_bits;  // stored
 };
 
+bool is_float8(DataType type) {
+  return type == DataType::kFloat8e4m3 || type == DataType::kFloat8e5m2;
+}
+
 Format format_of(DataType type) {
   switch (type) {
+    case DataType::kFloat8e4m3:
+      return {4, 3};
+    case DataType::kFloat8e5m2:
+      return {5, 2};
     case DataType::kFloat16:
       return {5, 10};
     case DataType::kBfloat16:
@@ -32,6 +41,31 @@ Format format_of(DataType type) {
     default:
       return {11, 52};
   }
+}
+
+// By search among all finite values: the nearest, of two as near the even one. So what is too large
+// becomes the largest.
+std::uint64_t encode_float8(DataType type, double value) {
+  using Table = std::array<double, 0x80>;
+  const auto all_of = [](DataType of) {
+    Table values{};
+    for (std::uint64_t element = 0; element < values.size(); ++element)
+      values[element] = decode(of, element);
+    return values;
+  };
+  static const Table kE4m3 = all_of(DataType::kFloat8e4m3), kE5m2 = all_of(DataType::kFloat8e5m2);
+  const Table& values = type == DataType::kFloat8e4m3 ? kE4m3 : kE5m2;
+  if (std::isnan(value)) return 0x7f;
+  // Beyond twice the largest no difference matters, and none would show in a double.
+  const double magnitude = std::min(std::fabs(value), 2 * 57344.0);
+  std::uint64_t best = 0;
+  for (std::uint64_t element = 0; element < values.size() && std::isfinite(values[element]);
+       ++element) {
+    const double best_away = std::fabs(magnitude - values[best]);
+    const double away = std::fabs(magnitude - values[element]);
+    if (away < best_away || (away == best_away && element % 2 == 0)) best = element;
+  }
+  return best | (std::signbit(value) ? 0x80U : 0U);
 }
 
 std::uint64_t canonical_nan(Format format) {
@@ -49,8 +83,7 @@ Narrow operate(ReduceOp op, Narrow a, Narrow b) {
       return static_cast<Narrow>(x + y);
     case ReduceOp::kProd:
       return static_cast<Narrow>(x * y);
-    case ReduceOp::kMax:
-    case ReduceOp::kMin:
+    default:
       break;
   }
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Narrow>::quiet_NaN();
@@ -104,6 +137,24 @@ std::uint64_t reduce_integer(DataType type, ReduceOp op, std::span<const std::ui
       case ReduceOp::kMin:
         value = value < next ? value : next;
         break;
+      case ReduceOp::kBitAnd:
+        value = value & next;
+        break;
+      case ReduceOp::kBitOr:
+        value = value | next;
+        break;
+      case ReduceOp::kBitXor:
+        value = value ^ next;
+        break;
+      case ReduceOp::kLogicalAnd:
+        value = value != 0 && next != 0;
+        break;
+      case ReduceOp::kLogicalOr:
+        value = value != 0 || next != 0;
+        break;
+      case ReduceOp::kLogicalXor:
+        value = (value != 0) != (next != 0);
+        break;
     }
   }
   if (average_over > 1) value = value / average_over;
@@ -115,7 +166,7 @@ std::uint64_t reduce_integer(DataType type, ReduceOp op, std::span<const std::ui
 
 bool is_float(DataType type) {
   return type == DataType::kFloat16 || type == DataType::kBfloat16 || type == DataType::kFloat32 ||
-         type == DataType::kFloat64;
+         type == DataType::kFloat64 || is_float8(type);
 }
 
 bool is_signed(DataType type) {
@@ -130,7 +181,10 @@ double decode(DataType type, std::uint64_t element) {
   const int exponent = static_cast<int>(element >> format.mantissa_bits) & all_ones;
   const bool negative = (element >> (format.exponent_bits + format.mantissa_bits) & 1) != 0;
   double magnitude = 0;
-  if (exponent == all_ones)
+  // e4m3 spends the greatest exponent on numbers, but for the greatest mantissa.
+  const bool special =
+      type == DataType::kFloat8e4m3 ? (element & 0x7f) == 0x7f : exponent == all_ones;
+  if (special)
     magnitude = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
                               : std::numeric_limits<double>::infinity();
   else if (exponent == 0)
@@ -143,6 +197,7 @@ double decode(DataType type, std::uint64_t element) {
 }
 
 std::uint64_t encode(DataType type, double value) {
+  if (is_float8(type)) return encode_float8(type, value);
   const Format format = format_of(type);
   if (std::isnan(value)) return canonical_nan(format);
   const int bias = (1 << (format.exponent_bits - 1)) - 1;

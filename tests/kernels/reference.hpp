@@ -17,7 +17,7 @@ namespace tutti::reference {
                                    std::span<const std::uint64_t> sources,
                                    std::uint32_t average_over);
 
-// The value of a 16-, 32- or 64-bit float, and the float nearest to a value (ties to even).
+// The value of a float of 8 to 64 bits, and the float nearest to a value (ties to even).
 [[nodiscard]] double decode(DataType type, std::uint64_t element);
 [[nodiscard]] std::uint64_t encode(DataType type, double value);
 

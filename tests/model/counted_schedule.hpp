@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -150,7 +151,7 @@ class PathWalk {
     PathLength longest;
     for (std::size_t r = 0; r < ends_.size(); ++r)
       for (std::size_t l = 0; l < ends_[r].size(); ++l)
-        if (!ends_[r][l].empty()) longest.join(ends_[r][l].back().since(starts_[r][l]));
+        if (starts_[r][l]) longest.join(ends_[r][l].back().since(*starts_[r][l]));
     return longest;
   }
 
@@ -194,6 +195,18 @@ class PathWalk {
     queue->last = number;
   }
 
+  // By another lane, of this rank or of others.
+  [[nodiscard]] bool is_waited_for(std::size_t rank, std::size_t lane, const Step& step,
+                                   std::size_t number) const {
+    const auto sends = [](const Operand& operand) { return operand.kind == OperandKind::kSend; };
+    if (std::ranges::any_of(step.destinations, sends)) return true;
+    for (const Lane& other : schedule_.ranks[rank].lanes)
+      for (const Step& one : other.steps)
+        for (const Wait& wait : one.waits)
+          if (wait.lane == lane && wait.step == number) return true;
+    return false;
+  }
+
   bool fire_next(Rank rank, std::size_t lane) {
     const auto r = static_cast<std::size_t>(rank);
     const Lane& program = schedule_.ranks[r].lanes[lane];
@@ -217,7 +230,7 @@ class PathWalk {
         Queue* const queue = queue_of(source.peer, rank, source.tag);
         queue->first = messages_[queue->first].next;
       }
-    if (done.empty()) starts_[r][lane] = start;
+    if (!starts_[r][lane] && is_waited_for(r, lane, step, done.size())) starts_[r][lane] = start;
     start.steps += 1;
     start.operands += chunk_operands(step);
     start.remotes += remote_operands(step);
@@ -241,8 +254,9 @@ class PathWalk {
   const Schedule& schedule_;
   const std::span<const std::int32_t> hosts_;
   std::vector<std::vector<std::vector<PathLength>>> ends_;  // [rank][lane][step]
-  std::vector<std::vector<PathLength>> starts_;             // [rank][lane], of its first step
-  std::vector<std::vector<Queue>> inboxes_;                 // [rank], by key
+  // [rank][lane], of its first step that another lane waits for
+  std::vector<std::vector<std::optional<PathLength>>> starts_;
+  std::vector<std::vector<Queue>> inboxes_;  // [rank], by key
   std::vector<Message> messages_;
   PathLength longest_;
 };

@@ -63,6 +63,26 @@ TEST(PublicApi, ThreadsReduceVectorsArraysAndSpans) {
   });
 }
 
+TEST(PublicApi, BlocksGoWhereTheyBelong) {
+  in_threads(3, [](int rank, Communicator& comm) {
+    const std::array<int, 3> input{10 * rank, 10 * rank + 1, 10 * rank + 2};
+    std::array<int, 3> output{};
+    comm.all_to_all(input, output);
+    EXPECT_EQ(output, (std::array<int, 3>{rank, 10 + rank, 20 + rank}));
+    const std::array<int, 1> own{rank + 5};
+    std::vector<int> all(rank == 1 ? 3 : 0);
+    comm.gather(own, all, 1);
+    EXPECT_EQ(all, rank == 1 ? (std::vector<int>{5, 6, 7}) : std::vector<int>());
+    std::array<int, 1> mine{};
+    comm.scatter(all, mine, 1);
+    EXPECT_EQ(mine, own);
+    comm.barrier();
+    const std::array<int, 4> uneven{};
+    std::array<int, 4> unused{};
+    EXPECT_THROW(comm.all_to_all(uneven, unused), Exception);
+  });
+}
+
 TEST(PublicApi, InfoTellsHowItRan) {
   in_threads(2, [](int rank, Communicator& comm) {
     comm.set_algorithm("ring");

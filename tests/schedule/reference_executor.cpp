@@ -22,9 +22,12 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 // The post-operation: not linear, so that finishing parts is not finishing their sum.
 std::uint64_t scramble(std::uint64_t sum) { return mix(sum, 0x5eed); }
 
-std::uint32_t size_of(std::uint32_t chunk) { return chunk + 1; }
-
 }  // namespace
+
+// Blocks that change their places have one size; chunks of one block differ.
+std::uint32_t ReferenceExecutor::size_of(std::uint32_t chunk) const {
+  return 1 + (meaning_.result == Meaning::Result::kTransposed ? chunk % chunks_each() : chunk);
+}
 
 ReferenceExecutor::ReferenceExecutor(const Schedule& schedule) : schedule_(schedule) { flatten(); }
 
@@ -48,13 +51,27 @@ std::optional<ReferenceExecutor::Meaning> ReferenceExecutor::meaning_of(Collecti
     case Collective::kAllGather:
       return Meaning{
           .input = kOwnBlock, .roots_input = kOwnBlock, .result = kOwnersInput, .blocks = true};
+    case Collective::kGather:
+      return Meaning{.input = kOwnBlock,
+                     .output = kNothing,
+                     .roots_input = kOwnBlock,
+                     .result = kOwnersInput,
+                     .blocks = true};
+    case Collective::kScatter:
+      return Meaning{.input = kNothing,
+                     .output = kOwnBlock,
+                     .roots_output = kOwnBlock,
+                     .result = kRootsInput,
+                     .blocks = true};
+    case Collective::kAllToAll:
+      return Meaning{.result = kTransposed, .blocks = true};
     default:
       return std::nullopt;
   }
 }
 
 Rank ReferenceExecutor::owner_of(std::uint32_t chunk) const {
-  return static_cast<Rank>(chunk / (schedule_.shape.chunks / schedule_.ranks.size()));
+  return static_cast<Rank>(chunk / chunks_each());
 }
 
 bool ReferenceExecutor::has(Rank rank, bool output, std::uint32_t chunk) const {
@@ -276,13 +293,17 @@ void ReferenceExecutor::begin_operation(Rank rank) {
   }
 }
 
-std::uint64_t ReferenceExecutor::expected(std::uint32_t operation, std::uint32_t slice,
+std::uint64_t ReferenceExecutor::expected(Rank rank, std::uint32_t operation, std::uint32_t slice,
                                           std::uint32_t chunk) const {
   switch (meaning_.result) {
     case Meaning::Result::kRootsInput:
       return input_value(schedule_.shape.root, operation, slice, chunk).sum;
     case Meaning::Result::kOwnersInput:
       return input_value(owner_of(chunk), operation, slice, chunk).sum;
+    case Meaning::Result::kTransposed:
+      return input_value(owner_of(chunk), operation, slice,
+                         static_cast<std::uint32_t>(rank) * chunks_each() + chunk % chunks_each())
+          .sum;
     case Meaning::Result::kSum:
       break;
   }
@@ -307,9 +328,10 @@ bool ReferenceExecutor::end_operation(Rank rank) {
       if (found.readers != 0 || found.writers != 0)
         return wrong(slice, chunk, "still touched by a peer at the end");
       if (!has(rank, true, chunk)) continue;
-      if (found.sum != expected(state.operation, slice, chunk))
+      if (found.sum != expected(rank, state.operation, slice, chunk))
         return wrong(slice, chunk, "wrong value");
       if (found.elements != size_of(chunk)) return wrong(slice, chunk, "wrong size");
+      if (meaning_.result == Meaning::Result::kTransposed) continue;  // to each rank its own
       std::uint64_t& order = orders_[slice % shape.replicas * shape.chunks + chunk];
       if (order == 0) order = found.order;
       if (order != found.order) return wrong(slice, chunk, "another order");

@@ -119,7 +119,7 @@ class ReferenceExecutor {
   // What a collective means, as MPI has it; stated here for itself.
   struct Meaning {
     enum class Has : std::uint8_t { kAll, kOwnBlock, kNothing };
-    enum class Result : std::uint8_t { kSum, kRootsInput, kOwnersInput };
+    enum class Result : std::uint8_t { kSum, kRootsInput, kOwnersInput, kTransposed };
     Has input = Has::kAll, output = Has::kAll;  // of ranks that are not the root
     Has roots_input = Has::kAll, roots_output = Has::kAll;
     Result result = Result::kSum;
@@ -136,6 +136,11 @@ class ReferenceExecutor {
   // Flattening.
   static std::optional<Meaning> meaning_of(Collective collective);
   [[nodiscard]] bool has(Rank rank, bool output, std::uint32_t chunk) const;
+  [[nodiscard]] std::uint32_t size_of(std::uint32_t chunk) const;
+  // The chunks of a block.
+  [[nodiscard]] std::uint32_t chunks_each() const {
+    return schedule_.shape.chunks / static_cast<std::uint32_t>(schedule_.ranks.size());
+  }
   // Of the user's data.
   [[nodiscard]] std::uint32_t chunk_of(std::uint32_t chunk, std::uint32_t replica) const;
   [[nodiscard]] Rank owner_of(std::uint32_t chunk) const;
@@ -162,7 +167,7 @@ class ReferenceExecutor {
   [[nodiscard]] Value input_value(Rank rank, std::uint32_t operation, std::uint32_t slice,
                                   std::uint32_t chunk) const;
   // What an output chunk must hold.
-  [[nodiscard]] std::uint64_t expected(std::uint32_t operation, std::uint32_t slice,
+  [[nodiscard]] std::uint64_t expected(Rank rank, std::uint32_t operation, std::uint32_t slice,
                                        std::uint32_t chunk) const;
   void wake(std::uint32_t lane);
   void sleep(std::uint32_t lane);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which Fold serves a (type, operation): the one list, for the device's kernels, the host's
 // emulation and the tests. Averages are sums; products of integers wrap the same with and without a
-// sign. So 12 types and 5 operations need 45 folds; copies need none (one kernel by bytes).
+// sign. So 12 types and NCCL's 5 operations need 45 folds; copies need none (one kernel by bytes).
 //
 //   visit_fold(type, op, [&]<class Fold>() { ... });     false where there is no such type or op
 #pragma once
@@ -29,8 +29,9 @@ bool visit_operation(ReduceOp op, Visitor&& visit) {
     case ReduceOp::kMin:
       visit.template operator()<Fold<Element, Minimum>>();
       return true;
+    default:  // bitwise and logical operations run on the host alone
+      return false;
   }
-  return false;
 }
 
 template <class Visitor>

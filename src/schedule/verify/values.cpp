@@ -38,13 +38,16 @@ class Symbolic {
   Result<TreeId> combine(std::uint32_t number);
   Status check_sizes(std::uint32_t number, std::uint32_t k, TreeId value) const;
   // Sizes. A value is as long as the chunk that it carries, and an operand gives it the size of the
-  // chunk that it names. Where the ends of a message name it by numbers of their own, as all-to-all
-  // will, these two say what both numbers mean.
+  // chunk that it names. In an all-to-all each end of a message names a block by a number of its
+  // own. Blocks are of one size, so there a size is a chunk's number within its block.
   [[nodiscard]] std::uint32_t size_carried(TreeId value) const {
-    return values_.trees.facts(value).chunk;
+    return size_class(values_.trees.facts(value).chunk);
   }
   [[nodiscard]] std::uint32_t size_named(const Span& span, std::uint32_t k) const {
-    return span.at(k, shape_.chunks);
+    return size_class(span.at(k, shape_.chunks));
+  }
+  [[nodiscard]] std::uint32_t size_class(std::uint32_t chunk) const {
+    return transposed_ ? chunk % chunks_per_block_ : chunk;
   }
 
   // Output (and, in place, input) and the one scratch version that a slice uses.
@@ -56,6 +59,8 @@ class Symbolic {
 
   const Model& model_;
   const ScheduleShape& shape_;
+  const bool transposed_ = info_of(shape_.collective).outcome == Outcome::kTransposed;
+  const std::uint32_t chunks_per_block_ = block_map(shape_, model_.replica).chunks_per_block;
   Values values_;
   std::size_t stride_;
   std::vector<TreeId> memory_;     // by rank, then location_of
@@ -119,9 +124,10 @@ Status Symbolic::check_sizes(std::uint32_t number, std::uint32_t k, TreeId value
       if (named != carried)
         return model_.fall_at(
             Rule::kChunkAgreement, number,
-            fmt::format("names chunk {} at position {} of {} {}, expected chunk {} as in the value "
-                        "there, {}",
-                        named, k, side == &step.destinations ? "destination" : "source",
+            fmt::format("names {0} {1} at position {2} of {3} {4}, expected {0} {5} as in the "
+                        "value there, {6}",
+                        transposed_ ? "part of a block" : "chunk", named, k,
+                        side == &step.destinations ? "destination" : "source",
                         &operand - side->data(), carried, values_.trees.to_text(value)));
       agreed = &operand.span;
     }
@@ -162,12 +168,13 @@ Status Symbolic::run_step(std::uint32_t number) {
 // Returns the value that an output chunk must hold at the end.
 struct Expected {
   enum class Kind : std::uint8_t { kNothing, kReduced, kCopy } kind = Kind::kNothing;
-  Rank owner = 0;  // kCopy: whose input
+  Rank owner = 0;           // kCopy: whose input
+  std::uint32_t chunk = 0;  // kCopy: which chunk of it
 };
 
-// nullopt: the verifier does not know the outcome.
+// `place` is that of the rank's block. nullopt: the verifier does not know the outcome.
 std::optional<Expected> expected_at(const ScheduleShape& shape, const BlockMap& blocks, Rank rank,
-                                    std::uint32_t chunk) {
+                                    std::uint32_t place, std::uint32_t chunk) {
   using enum Expected::Kind;
   const CollectiveInfo& info = info_of(shape.collective);
   if (!holds(shape, info.output, blocks, rank, chunk)) return Expected{kNothing};
@@ -175,10 +182,12 @@ std::optional<Expected> expected_at(const ScheduleShape& shape, const BlockMap& 
     case Outcome::kReduction:
       return Expected{kReduced};
     case Outcome::kRootsInput:
-      return Expected{kCopy, shape.root};
+      return Expected{kCopy, shape.root, chunk};
     case Outcome::kOwnersInput:
-      return Expected{kCopy, blocks.owner_of(chunk)};
+      return Expected{kCopy, blocks.owner_of(chunk), chunk};
     case Outcome::kTransposed:
+      return Expected{kCopy, blocks.owner_of(chunk),
+                      place * blocks.chunks_per_block + chunk % blocks.chunks_per_block};
     case Outcome::kNothing:
       break;
   }
@@ -195,10 +204,11 @@ class PostCondition {
     if (expected.kind == Expected::Kind::kNothing) return {};
     if (tree == kNoTree) return lacking(rank, chunk, "never written");
     if (expected.kind == Expected::Kind::kCopy) {
-      if (tree == values_.trees.leaf(expected.owner, chunk)) return {};
+      if (tree == values_.trees.leaf(expected.owner, expected.chunk)) return {};
       return lacking(rank, chunk,
-                     fmt::format("found {}, expected rank {}'s input", values_.trees.to_text(tree),
-                                 expected.owner));
+                     fmt::format("found {}, chunk {}, expected rank {}'s input, chunk {}",
+                                 values_.trees.to_text(tree), values_.trees.facts(tree).chunk,
+                                 expected.owner, expected.chunk));
     }
     return check_reduced(rank, chunk, tree);
   }
@@ -245,11 +255,15 @@ Result<Values> run_symbolically(const Model& model, const std::vector<std::uint3
 Status check_post_condition(const Model& model, Values& values) {
   const ScheduleShape& shape = model.shape();
   const BlockMap blocks = block_map(shape, model.replica);
+  std::vector<std::uint32_t> places(static_cast<std::size_t>(shape.ranks));  // by rank
+  for (Rank place = 0; place < shape.ranks; ++place)
+    places[static_cast<std::size_t>(blocks.rank_at(place))] = static_cast<std::uint32_t>(place);
   PostCondition condition(model, values);
   for (std::size_t i = 0; i < values.outputs.size(); ++i) {
     const auto rank = static_cast<Rank>(i / shape.chunks);
     const auto chunk = static_cast<std::uint32_t>(i % shape.chunks);
-    const std::optional<Expected> expected = expected_at(shape, blocks, rank, chunk);
+    const std::optional<Expected> expected =
+        expected_at(shape, blocks, rank, places[i / shape.chunks], chunk);
     if (!expected)
       return make_error(
           Code::kNotSupported,

@@ -3,7 +3,7 @@
 // read off the table of collectives.
 //
 // Sizes follow values: a value is as long as the chunk it carries, wherever it goes, and whatever
-// names a chunk on its way must name that one.
+// names a chunk on its way must name that one, or, in an all-to-all, one of that size.
 //
 // Any order in which the steps can fire gives the same values, provided that no two accesses race
 // (order.hpp proves that), so one order is enough. Input and output are taken for one buffer on all
