@@ -101,9 +101,8 @@ class PlanCache {
   };
 
   [[nodiscard]] Problem problem_of(const Call& call) const {
-    return {.collective = scheduled_as(call.collective),
-            .ranks = members_.ranks(),
-            .root = call.root};
+    return {
+        .collective = scheduled_as(call.collective), .ranks = members_.ranks(), .root = call.root};
   }
   [[nodiscard]] Result<ChoiceRow> row_for(const RowQuestion& question) const;
   [[nodiscard]] Result<Candidate> look_up(const Call& call, bool in_windows) const;

@@ -4,9 +4,9 @@
 // the machine's vector units (AVX-512, AVX2, scalar; NEON by the compiler).
 //
 // 16- and 8-bit floats accumulate in fp32 over the sources of one call and are rounded once (to
-// nearest even; fp8 saturates). Integers wrap. min/max: a NaN in any source gives NaN. A destination may equal a source
-// (in place); any other overlap is the caller's bug. Sources and destinations need only element
-// alignment. Any thread; no state.
+// nearest even; fp8 saturates). Integers wrap. min/max: a NaN in any source gives NaN. A
+// destination may equal a source (in place); any other overlap is the caller's bug. Sources and
+// destinations need only element alignment. Any thread; no state.
 #pragma once
 
 #include <cstddef>

@@ -122,6 +122,21 @@ TEST_F(TuttiPlan, VerifyProvesEverythingAndCounts) {
   EXPECT_EQ(ran.out.substr(ran.out.size() - last.size()), last);
 }
 
+TEST_F(TuttiPlan, TakesAnyCollectiveAndRoot) {
+  Ran ran = run("verify --all --collective alltoall --ranks 1-9");
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("\n# 18 verified, 0 failed\n"), std::string::npos) << ran.out;
+  ran = run("verify butterfly --collective scatter --root 4 --ranks 5,9");
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  const Schedule gather = *build_schedule(
+      **find_algorithm("butterfly"), {.collective = Collective::kGather, .ranks = 6, .root = 2});
+  EXPECT_EQ(run("show butterfly --collective gather --root 2 --ranks 6").out, to_text(gather));
+  EXPECT_EQ(run("draw butterfly --collective gather --root 2 --ranks 6").out, to_svg(gather));
+  expect_bad("verify ring --collective gatherx --ranks 4", "'gatherx' is unknown; choose one");
+  expect_bad("show ring --collective gather --ranks 4", "ring does not implement gather");
+  expect_bad("show butterfly --collective gather --root 6 --ranks 6", "root 6 is out of range");
+}
+
 TEST_F(TuttiPlan, VerifyReadsAFileAndExitsOneIfItFalls) {
   Schedule schedule = replicate(built("ring", 4), 2);
   const std::string file = (folder_ / "ring.json").string();

@@ -38,27 +38,42 @@ Status check_replicas(const ScheduleShape& shape, std::uint32_t replicas) {
       fmt::format("{} replicas of {} tags are more than {} tags", replicas, shape.tags, kTags));
 }
 
-// The algorithm, if build() can do what is asked.
-Result<const Algorithm*> check_case(const std::string& name, std::uint32_t ranks,
-                                    std::uint32_t replicas) {
+Result<Problem> problem_of(const CollectiveOptions& asked, std::uint32_t ranks) {
+  const std::optional<Collective> collective = parse_collective(asked.name);
+  if (!collective) {
+    std::string known;
+    for (std::size_t i = 1; i < kCollectiveCount; ++i)
+      known += fmt::format("{}{}", i == 1 ? "" : ", ", kCollectives[i].name);
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("--collective '{}' is unknown; choose one of {}", asked.name, known));
+  }
+  return Problem{.collective = *collective,
+                 .ranks = static_cast<std::int32_t>(ranks),
+                 .root = static_cast<Rank>(asked.root)};
+}
+
+// A schedule that build() can make.
+struct Case {
+  const Algorithm* algorithm;
+  Problem problem;
+};
+Result<Case> check_case(const CollectiveOptions& collective, const std::string& name,
+                        std::uint32_t ranks, std::uint32_t replicas) {
   TUTTI_TRY_ASSIGN(const Algorithm* algorithm, find_algorithm(name));
   if (ranks > kMaxWholeRanks)
     return make_error(
         Code::kInvalidArgument,
         fmt::format("{} ranks are too many to show at once (limit {}); show one with --rank", ranks,
                     kMaxWholeRanks));
-  const Problem problem{.collective = Collective::kAllReduce,
-                        .ranks = static_cast<std::int32_t>(ranks)};
+  TUTTI_TRY_ASSIGN(const Problem problem, problem_of(collective, ranks));
   TUTTI_TRY(check_problem(*algorithm, problem));
   TUTTI_TRY(check_replicas(algorithm->shape(problem), replicas));
-  return algorithm;
+  return Case{algorithm, problem};
 }
 
-Result<Schedule> build(const std::string& name, std::uint32_t ranks, std::uint32_t replicas) {
-  TUTTI_TRY_ASSIGN(const Algorithm* algorithm, check_case(name, ranks, replicas));
-  TUTTI_TRY_ASSIGN(const Schedule schedule,
-                   build_schedule(*algorithm, {.collective = Collective::kAllReduce,
-                                               .ranks = static_cast<std::int32_t>(ranks)}));
+Result<Schedule> build(const Case& of, std::uint32_t replicas) {
+  TUTTI_TRY_ASSIGN(const Schedule schedule, build_schedule(*of.algorithm, of.problem));
   return replicate(schedule, replicas);
 }
 
@@ -77,14 +92,12 @@ std::uint64_t count_operands(const RankProgram& program) {
 
 // Adds rank after rank, so that a picture that is too large is refused before it is built.
 Status check_picture(const ShowOptions& options) {
-  TUTTI_TRY_ASSIGN(const Algorithm* const algorithm,
-                   check_case(options.algorithm, options.ranks, options.replicas));
-  const Problem problem{.collective = Collective::kAllReduce,
-                        .ranks = static_cast<std::int32_t>(options.ranks)};
+  TUTTI_TRY_ASSIGN(const Case one, check_case(options.collective, options.algorithm, options.ranks,
+                                              options.replicas));
   const std::size_t copies = std::max<std::size_t>(options.replicas, options.slices);
   std::size_t steps = 0;
-  for (Rank rank = 0; rank < problem.ranks; ++rank) {
-    steps += copies * count_steps(algorithm->program(problem, rank));
+  for (Rank rank = 0; rank < one.problem.ranks; ++rank) {
+    steps += copies * count_steps(one.algorithm->program(one.problem, rank));
     if (steps > kMaxDrawnSteps)
       return make_error(Code::kInvalidArgument,
                         fmt::format("the first {} of {} ranks have {} steps, but a picture holds "
@@ -126,8 +139,7 @@ Result<int> show_one_rank(const ShowOptions& options, std::FILE* out) {
     return make_error(
         Code::kInvalidArgument,
         fmt::format("--rank {} is out of range: there are {} ranks", *options.rank, options.ranks));
-  const Problem problem{.collective = Collective::kAllReduce,
-                        .ranks = static_cast<std::int32_t>(options.ranks)};
+  TUTTI_TRY_ASSIGN(const Problem problem, problem_of(options.collective, options.ranks));
   TUTTI_TRY(check_problem(*algorithm, problem));
   const ScheduleShape shape = algorithm->shape(problem);
   TUTTI_TRY(check_replicas(shape, options.replicas));
@@ -187,16 +199,15 @@ class CaseTable {
   }
 
   // From the program of one rank, compared with those of others, if the ranks are alike.
-  void check_by_orbit(const Algorithm& algorithm, std::uint32_t ranks, std::uint32_t replicas,
-                      std::uint32_t slots) {
-    fmt::print(out_, "{:<{}}{:>6}{:>9}{:>7}", algorithm.name, name_width_, ranks, replicas, "any");
+  void check_by_orbit(const Case& of, std::uint32_t replicas, std::uint32_t slots) {
+    const auto ranks = static_cast<std::uint32_t>(of.problem.ranks);
+    fmt::print(out_, "{:<{}}{:>6}{:>9}{:>7}", of.algorithm->name, name_width_, ranks, replicas,
+               "any");
     std::vector<Rank> compared;
     for (std::uint32_t i = 0; i < kCompared; ++i)
       compared.push_back(static_cast<Rank>(std::uint64_t{ranks} * i / kCompared));
-    const Problem problem{.collective = Collective::kAllReduce,
-                          .ranks = static_cast<std::int32_t>(ranks)};
     const std::int64_t start_ns = now_ns();
-    const Result<Proof> proof = prove_any(algorithm, problem, {.slots = slots}, compared);
+    const Result<Proof> proof = prove_any(*of.algorithm, of.problem, {.slots = slots}, compared);
     const double ms = static_cast<double>(now_ns() - start_ns) / 1e6;
     if (!proof) {
       ++fell_;
@@ -266,7 +277,9 @@ Result<int> list_algorithms(std::FILE* out) {
 Result<int> show(const ShowOptions& options, std::FILE* out) {
   if (options.rank) return show_one_rank(options, out);
   if (options.format == Format::kSvg) TUTTI_TRY(check_picture(options));
-  TUTTI_TRY_ASSIGN(Schedule schedule, build(options.algorithm, options.ranks, options.replicas));
+  TUTTI_TRY_ASSIGN(const Case one, check_case(options.collective, options.algorithm, options.ranks,
+                                              options.replicas));
+  TUTTI_TRY_ASSIGN(Schedule schedule, build(one, options.replicas));
   if (options.slices > 1) {
     TUTTI_TRY_ASSIGN(schedule, unroll(schedule, options.slices));
   }
@@ -287,24 +300,28 @@ Result<int> verify_cases(const VerifyCommandOptions& options, std::FILE* out) {
       table.check(schedule, schedule.shape.replicas, s, options.slots);
     return table.finish();
   }
+  std::vector<std::string> names = options.algorithms;
+  if (names.empty()) {
+    TUTTI_TRY_ASSIGN(const Problem problem, problem_of(options.collective, 4));
+    for (const Algorithm* algorithm : all_algorithms())
+      if (algorithm->supports(problem)) names.emplace_back(algorithm->name);
+  }
   // Bad input is said before the first of many proofs.
-  for (const std::string& name : options.algorithms)
+  for (const std::string& name : names)
     for (const std::uint32_t ranks : options.ranks)
       for (const std::uint32_t replicas : options.replicas)
-        TUTTI_TRY(check_case(name, ranks, replicas));
-  CaseTable table(out, options.algorithms);
-  for (const std::string& name : options.algorithms)
+        TUTTI_TRY(check_case(options.collective, name, ranks, replicas));
+  CaseTable table(out, names);
+  for (const std::string& name : names)
     for (const std::uint32_t ranks : options.ranks)
       for (const std::uint32_t replicas : options.replicas) {
-        TUTTI_TRY_ASSIGN(const Algorithm* const algorithm, check_case(name, ranks, replicas));
-        const Problem problem{.collective = Collective::kAllReduce,
-                              .ranks = static_cast<std::int32_t>(ranks)};
-        if (options.slices.empty() &&
-            count_operands(algorithm->program(problem, 0)) * ranks > kMostWholeOperands) {
-          table.check_by_orbit(*algorithm, ranks, replicas, options.slots);
+        TUTTI_TRY_ASSIGN(const Case one, check_case(options.collective, name, ranks, replicas));
+        const RankProgram first = one.algorithm->program(one.problem, one.problem.root);
+        if (options.slices.empty() && count_operands(first) * ranks > kMostWholeOperands) {
+          table.check_by_orbit(one, replicas, options.slots);
           continue;
         }
-        TUTTI_TRY_ASSIGN(const Schedule schedule, build(name, ranks, replicas));
+        TUTTI_TRY_ASSIGN(const Schedule schedule, build(one, replicas));
         for (const std::uint32_t s : slices) table.check(schedule, replicas, s, options.slots);
       }
   return table.finish();

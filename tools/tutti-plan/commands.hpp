@@ -22,7 +22,14 @@ inline constexpr std::uint32_t kMaxReplicas = 1U << 10;
 
 enum class Format { kText, kJson, kSvg };
 
+// What a schedule does, as the command line names it.
+struct CollectiveOptions {
+  std::string name = "all_reduce";
+  std::uint32_t root = 0;
+};
+
 struct ShowOptions {
+  CollectiveOptions collective;
   std::string algorithm;
   std::uint32_t ranks = 0;
   std::optional<std::uint32_t> rank;  // this rank's program alone
@@ -33,7 +40,8 @@ struct ShowOptions {
 };
 
 struct VerifyCommandOptions {
-  std::vector<std::string> algorithms;
+  CollectiveOptions collective;
+  std::vector<std::string> algorithms;  // empty: every family that has the collective
   std::vector<std::uint32_t> ranks;
   std::vector<std::uint32_t> slices;  // empty: any number, by the verifier's composition rule
   std::vector<std::uint32_t> replicas{1};

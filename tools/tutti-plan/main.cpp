@@ -30,6 +30,7 @@ int report(const Result<int>& result) {
 
 // The flags as text; lists are parsed after CLI11 is done, for errors in our own words.
 struct Flags {
+  CollectiveOptions collective;
   ShowOptions show;
   std::string format = "text";
   std::string algorithm;
@@ -39,7 +40,14 @@ struct Flags {
   std::string file;
 };
 
+void add_collective_flags(CLI::App& command, Flags& flags) {
+  command.add_option("--collective", flags.collective.name,
+                     "all_reduce (default), all_gather, alltoall, ...");
+  command.add_option("--root", flags.collective.root, "of broadcast, reduce, gather and scatter");
+}
+
 void add_shape_flags(CLI::App& command, Flags& flags) {
+  add_collective_flags(command, flags);
   command.add_option("algorithm", flags.show.algorithm, "a name from `tutti-plan list`")
       ->required();
   command.add_option("--ranks", flags.show.ranks, "number of ranks")
@@ -53,9 +61,11 @@ void add_shape_flags(CLI::App& command, Flags& flags) {
 }
 
 void add_verify_flags(CLI::App& command, Flags& flags) {
+  add_collective_flags(command, flags);
   auto* algorithm =
       command.add_option("algorithm", flags.algorithm, "a name from `tutti-plan list`");
-  auto* all = command.add_flag("--all", flags.all, "every algorithm")->excludes(algorithm);
+  auto* all = command.add_flag("--all", flags.all, "every algorithm that has the collective")
+                  ->excludes(algorithm);
   auto* ranks = command.add_option("--ranks", flags.ranks, "rank counts, e.g. 1-9,16");
   command.add_option(
       "--slices", flags.slices,
@@ -79,11 +89,13 @@ Result<int> run_show(Flags& flags, bool picture) {
     return make_error(Code::kInvalidArgument,
                       fmt::format("--format '{}' is not one of text, json, svg", flags.format));
   flags.show.format = format->second;
+  flags.show.collective = flags.collective;
   return show(flags.show, stdout);
 }
 
 Result<int> run_verify(const Flags& flags) {
   VerifyCommandOptions options;
+  options.collective = flags.collective;
   options.slots = flags.slots;
   options.file = flags.file;
   if (flags.file.empty()) {
@@ -95,11 +107,7 @@ Result<int> run_verify(const Flags& flags) {
       return make_error(Code::kInvalidArgument, "verify needs --ranks, e.g. --ranks 1-9,16");
     TUTTI_TRY_ASSIGN(options.ranks, parse_number_list("--ranks", flags.ranks, kMaxWholeRanks));
   }
-  if (flags.all)
-    for (const Algorithm* algorithm : all_algorithms())
-      options.algorithms.emplace_back(algorithm->name);
-  else if (!flags.algorithm.empty())
-    options.algorithms.push_back(flags.algorithm);
+  if (!flags.algorithm.empty()) options.algorithms.push_back(flags.algorithm);
   if (!flags.slices.empty()) {
     TUTTI_TRY_ASSIGN(options.slices, parse_number_list("--slices", flags.slices, kMaxSlices));
   }
