@@ -40,7 +40,10 @@ if(TUTTI_WITH_CUDA)
   if(nvcc_version VERSION_LESS 12.8)
     set(architectures "80-real;90")  # it does not know B200, which runs the PTX
   endif()
-  set(TUTTI_CUDA_ARCHITECTURES ${architectures} CACHE STRING "As CMAKE_CUDA_ARCHITECTURES")
+  # Presets pass an empty one, so that what tools/quickstart has set for this machine alone ends.
+  if(NOT TUTTI_CUDA_ARCHITECTURES)
+    set(TUTTI_CUDA_ARCHITECTURES ${architectures} CACHE STRING "As CMAKE_CUDA_ARCHITECTURES" FORCE)
+  endif()
   set(CMAKE_CUDA_COMPILER ${TUTTI_NVCC} CACHE FILEPATH "nvcc")
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER} CACHE FILEPATH "nvcc's host compiler")
   set(CMAKE_CUDA_ARCHITECTURES ${TUTTI_CUDA_ARCHITECTURES})

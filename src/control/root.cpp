@@ -233,8 +233,10 @@ Error Root::describe_absence() const {
       phase_ == Phase::kMet
           ? fmt::format("rank{} {} of {} joined but did not finish the meeting in time", plural,
                         list_ranks(missing), ranks_)
-          : fmt::format("rank{} {} of {} did not join in time ({} joined)", plural,
-                        list_ranks(missing), ranks_, attendees_.size());
+          : fmt::format(
+                "rank{} {} of {} did not join within TUTTI_INIT_TIMEOUT_S ({} joined); "
+                "start every rank with the same address, secret and number of ranks",
+                plural, list_ranks(missing), ranks_, attendees_.size());
   std::uint64_t strangers = 0;
   for (const auto& door : doors_) strangers += door->strangers();
   if (const std::uint64_t dropped = strangers - strangers_before_; dropped > 0)

@@ -13,7 +13,7 @@ namespace tutti::launch {
 namespace {
 
 std::string who_started(const Place& place) {
-  return place.launcher == "environment" ? "a job started with TUTTI_RANK" : place.launcher;
+  return place.launcher == kByHand ? "a job started with TUTTI_RANK" : place.launcher;
 }
 
 tl::unexpected<Error> nowhere_to_meet(const Place& place) {

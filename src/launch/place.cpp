@@ -122,7 +122,7 @@ Found by_hand(const Config& config, const Variables&, const Surroundings&) {
                                   "both and use a launcher",
                                   rank ? "" : "S", rank ? "S" : ""));
   Place place = somewhere();
-  place.launcher = "environment";
+  place.launcher = kByHand;
   place.store = Store::kAddress;
   place.rank = static_cast<std::int32_t>(config.rank);
   place.ranks = static_cast<std::int32_t>(config.ranks);
@@ -251,6 +251,11 @@ Status check_place(const Place& place) {
   };
   if (!fits(place.rank, place.ranks) || !fits(place.local_rank, place.local_ranks) ||
       (place.ranks != kUnknown && place.local_ranks > place.ranks)) {
+    if (place.launcher == kByHand)
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("TUTTI_RANK is {} and TUTTI_RANKS is {}; ranks are numbered "
+                                    "from 0 to TUTTI_RANKS - 1",
+                                    place.rank, place.ranks));
     const bool local = place.local_rank != kUnknown || place.local_ranks != kUnknown;
     return make_error(
         Code::kInvalidArgument,

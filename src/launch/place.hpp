@@ -25,6 +25,9 @@ enum class Store : std::uint8_t {
 
 inline constexpr std::int32_t kUnknown = -1;
 
+// Place::launcher where the user has set TUTTI_RANK and TUTTI_RANKS.
+inline constexpr std::string_view kByHand = "environment";
+
 struct Place {
   std::string launcher = "none";
   Store store = Store::kNone;

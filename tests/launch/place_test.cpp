@@ -193,18 +193,20 @@ TEST_P(BadPlace, IsOneLineThatSaysWhatToDo) {
 
 INSTANTIATE_TEST_SUITE_P(
     Variables, BadPlace,
-    testing::Values(
-        BadCase{"RankAlone", {{"TUTTI_RANK", "1"}}, "TUTTI_RANKS is not: set both"},
-        BadCase{"RanksAlone", {{"TUTTI_RANKS", "2"}}, "TUTTI_RANK is not: set both"},
-        BadCase{"RankTooLarge", {{"TUTTI_RANK", "2"}, {"TUTTI_RANKS", "2"}}, "rank 2 of 2"},
-        BadCase{"NoNumber", join(kHydra, {{"PMI_RANK", "two"}}), "PMI_RANK is 'two'"},
-        BadCase{"Negative", join(kHydra, {{"PMI_SIZE", "-3"}}), "PMI_SIZE is '-3'"},
-        BadCase{"Huge", join(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "99999999999"}}),
-                "OMPI_COMM_WORLD_SIZE is '99999999999'"},
-        BadCase{"Trailing", join(kTorchrun, {{"WORLD_SIZE", "4x"}}), "WORLD_SIZE is '4x'"},
-        BadCase{"Unset", join(kTorchrun, {{"LOCAL_RANK", "3"}}), "on this host 3 of 2"},
-        BadCase{"MoreHereThanInAll", join(kHydra, {{"MPI_LOCALNRANKS", "9"}}),
-                "on this host 0 of 9"}),
+    testing::Values(BadCase{"RankAlone", {{"TUTTI_RANK", "1"}}, "TUTTI_RANKS is not: set both"},
+                    BadCase{"RanksAlone", {{"TUTTI_RANKS", "2"}}, "TUTTI_RANK is not: set both"},
+                    BadCase{"RankTooLarge",
+                            {{"TUTTI_RANK", "2"}, {"TUTTI_RANKS", "2"}},
+                            "TUTTI_RANK is 2 and TUTTI_RANKS is 2; ranks are numbered from 0"},
+                    BadCase{"NoNumber", join(kHydra, {{"PMI_RANK", "two"}}), "PMI_RANK is 'two'"},
+                    BadCase{"Negative", join(kHydra, {{"PMI_SIZE", "-3"}}), "PMI_SIZE is '-3'"},
+                    BadCase{"Huge", join(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "99999999999"}}),
+                            "OMPI_COMM_WORLD_SIZE is '99999999999'"},
+                    BadCase{"Trailing", join(kTorchrun, {{"WORLD_SIZE", "4x"}}),
+                            "WORLD_SIZE is '4x'"},
+                    BadCase{"Unset", join(kTorchrun, {{"LOCAL_RANK", "3"}}), "on this host 3 of 2"},
+                    BadCase{"MoreHereThanInAll", join(kHydra, {{"MPI_LOCALNRANKS", "9"}}),
+                            "on this host 0 of 9"}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(Place, NonsenseOfSlurmsTaskCountsIsNotKnowing) {
