@@ -406,12 +406,15 @@ IterationStats Bench::combine_iterations(const std::vector<double>& times) {
 }
 
 // Looks at what the timed iterations left, which costs them nothing: the last iteration's region
-// and one other. In place, a region that was used twice holds a reduction of reductions; it is
-// known only for min and max.
+// and one other. In place, a region that was used twice holds a reduction of reductions, known only
+// for min and max, or blocks that have been exchanged twice.
 std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
   std::vector<Findings> found(static_cast<std::size_t>(ranks_.count()));
   const std::uint64_t operations = timed_operations();
-  const bool idempotent = !tool_.info().reduces() || spec_.op == Op::kMax || spec_.op == Op::kMin;
+  const Outcome outcome = tool_.info().outcome;
+  const bool idempotent = outcome == Outcome::kReduction
+                              ? spec_.op == Op::kMax || spec_.op == Op::kMin
+                              : outcome != Outcome::kTransposed;
   const bool twice = operations > walk.regions || (graphs() && options_.graph_launches > 1);
   if (in_place && twice && !idempotent) return found;
   const std::uint64_t last = operations - 1;
