@@ -478,14 +478,18 @@ TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_
 
 /* ---- User-made reduction operations ---------------------------------------------------------- */
 
-/* Creates an operation that multiplies this rank's input by *scalar and then sums, for `datatype`
- * on `comm`. Returns tuttiNotSupported in this version. */
+/* Creates an operation that multiplies this rank's input by *scalar, which has the type `datatype`,
+ * and then sums, in collectives of `datatype` on `comm`. The product is rounded once to that type.
+ * The scalar is read before the call returns; tuttiScalarDevice gives tuttiNotSupported, as do
+ * calls with device memory. A call allocates as much memory as its input has. Ranks may have
+ * different scalars. Local. Errors: tuttiInvalidArgument (NULL, or a value that does not exist),
+ * tuttiInvalidUsage. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar,
                                                   tuttiDataType_t datatype,
                                                   tuttiScalarResidence_t residence,
                                                   tuttiComm_t comm);
-/* Frees an operation of tuttiRedOpCreate*. Legal as soon as the last call with it has returned.
- * Returns tuttiNotSupported in this version. */
+/* Frees an operation of tuttiRedOpCreate*. Legal as soon as the last call with it has returned, in
+ * a group too. tuttiInvalidArgument if `op` was not made for `comm`, or was freed. Local. */
 TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
 
 /* ---- Collective communication ----------------------------------------------------------------
@@ -602,8 +606,11 @@ TUTTI_API tuttiResult_t tuttiGroupStart(void);
  * the group was destroyed or aborted since its call. */
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
-/* Closes the group without running its calls and writes the time that they would take.
- * Returns tuttiNotSupported in this version, and discards the group's calls. */
+/* Closes the outermost group without running its collectives and writes the time that they would
+ * take by the price that the choice of algorithms uses: one after the other on one communicator, at
+ * the same time on several. Errors: tuttiInvalidArgument for `simInfo`, and tuttiInvalidUsage in an
+ * inner group (the group stays open); tuttiInvalidUsage if the group makes communicators,
+ * tuttiNotSupported for device memory, and the error of a call in the group (it is closed). */
 TUTTI_API tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* simInfo);
 
 /* ---- Extensions: functions that NCCL does not have ----------------------------------------------

@@ -244,6 +244,18 @@ tuttiResult_t tuttiGroupStart(void) {
   return tuttiSuccess;
 }
 
+tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* simInfo) {
+  constexpr const char* kName = "tuttiGroupSimulateEnd";
+  return guarded(kName, nullptr, [&]() -> Status {
+    if (simInfo == nullptr) return bad_argument(kName, "simInfo is NULL");
+    if (simInfo->size != sizeof *simInfo || simInfo->magic != TUTTI_SIM_INFO_MAGIC)
+      return bad_argument(kName, "simInfo does not begin as TUTTI_SIM_INFO_INITIALIZER");
+    TUTTI_TRY_ASSIGN(const double time_ns, Group::current().simulate());
+    simInfo->estimatedTime = static_cast<float>(time_ns * 1e-3);
+    return {};
+  });
+}
+
 tuttiResult_t tuttiGroupEnd(void) {
   return guarded("tuttiGroupEnd", nullptr, [] { return Group::current().end(); });
 }

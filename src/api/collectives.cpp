@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "api/config.hpp"
 #include "api/group.hpp"
@@ -73,6 +75,12 @@ struct RawCall {
   int root = 0;
 };
 
+// A call that may run, and the memory that it needs besides the user's.
+struct ReadyCall {
+  Call call;
+  std::shared_ptr<const std::byte> scaled_input;  // of a pre-multiplied sum
+};
+
 // Buffers that this rank has, by the table of collectives. In place means that equal elements have
 // equal addresses; any other overlap is refused.
 Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char* function) {
@@ -97,6 +105,12 @@ Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char
   return {};
 }
 
+// Null if the call has none that was made for the communicator.
+const PreMulSum* made_op(const RawCall& raw, Communicator& communicator) {
+  return raw.op < tuttiFirstMadeOp ? nullptr
+                                   : communicator.made_ops().find(raw.op - tuttiFirstMadeOp);
+}
+
 Status check_operation(const Call& call, const char* function) {
   if (!call.info().reduces() || !takes_integers_only(call.op)) return {};
   if (is_integer(call.type) && !call.on_device) return {};
@@ -106,12 +120,30 @@ Status check_operation(const Call& call, const char* function) {
                   name_of(call.op), name_of(call.type), call.on_device ? "device" : "host"));
 }
 
-Result<Call> check_call(const RawCall& raw, const Communicator& communicator,
-                        tuttiStream_t stream) {
+// For a pre-multiplied sum, the sum of the scaled input.
+Status scale_input(const PreMulSum& op, Rank rank, std::int32_t ranks, const char* function,
+                   ReadyCall& ready) {
+  Call& call = ready.call;
+  if (call.type != op.type)
+    return bad_argument(function,
+                        fmt::format("the operation was made for {}, and the call is of {}",
+                                    name_of(op.type), name_of(call.type)));
+  if (call.on_device)
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: a pre-multiplied sum takes host memory", function));
+  if (!call.has_input(rank) || call.count == 0) return {};
+  const std::uint64_t elements = call.input_bytes(ranks) / element_bytes(call.type);
+  ready.scaled_input = scaled(op, call.input, elements);
+  call.input = ready.scaled_input.get();
+  return {};
+}
+
+Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStream_t stream) {
   const char* const function = raw.function;
   if (raw.type < 0 || raw.type >= kDataTypeCount)
     return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
-  const std::optional<ReduceOp> op = reduce_op_of(raw.op);
+  const bool made = made_op(raw, communicator) != nullptr;
+  const std::optional<ReduceOp> op = made ? ReduceOp::kSum : reduce_op_of(raw.op);
   if (!op) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
   const std::int32_t ranks = communicator.ranks();
   if (raw.root < 0 || raw.root >= ranks)
@@ -145,11 +177,15 @@ Result<Call> check_call(const RawCall& raw, const Communicator& communicator,
 // Runs a call, or puts it into the thread's group.
 Status submit_checked(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, raw.function));
-  TUTTI_TRY_ASSIGN(const Call call, check_call(raw, *communicator, stream));
+  ReadyCall ready;
+  TUTTI_TRY_ASSIGN(ready.call, check_call(raw, *communicator, stream));
+  if (const PreMulSum* const op = made_op(raw, *communicator))
+    TUTTI_TRY(scale_input(*op, communicator->rank(), communicator->ranks(), raw.function, ready));
+  const Call& call = ready.call;
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, raw.function));
-    group.add(handle, call);
+    group.add(handle, call, std::move(ready.scaled_input));
     return {};
   }
   HeldCall one{communicator, call, nullptr};
@@ -168,6 +204,42 @@ tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream)
 }  // namespace
 
 extern "C" {
+
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t datatype,
+                                        tuttiScalarResidence_t residence, tuttiComm_t comm) {
+  constexpr const char* kName = "tuttiRedOpCreatePreMulSum";
+  return guarded(kName, comm, [&]() -> Status {
+    if (op == nullptr || scalar == nullptr)
+      return bad_argument(kName, fmt::format("{} is NULL", op == nullptr ? "op" : "scalar"));
+    const int type = value_of(datatype);
+    if (type < 0 || type >= kDataTypeCount)
+      return bad_argument(kName, fmt::format("{} is not a valid tuttiDataType_t", type));
+    if (value_of(residence) == tuttiScalarDevice)
+      return make_error(Code::kNotSupported,
+                        fmt::format("{}: the scalar must be in host memory; pass "
+                                    "tuttiScalarHostImmediate",
+                                    kName));
+    if (value_of(residence) != tuttiScalarHostImmediate)
+      return bad_argument(
+          kName, fmt::format("{} is not a valid tuttiScalarResidence_t", value_of(residence)));
+    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, kName));
+    PreMulSum made{.type = static_cast<DataType>(type)};
+    std::memcpy(made.scalar.data(), scalar, element_bytes(made.type));
+    *op = static_cast<tuttiRedOp_t>(tuttiFirstMadeOp + communicator->made_ops().add(made));
+    return {};
+  });
+}
+
+tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
+  constexpr const char* kName = "tuttiRedOpDestroy";
+  return guarded(kName, comm, [&]() -> Status {
+    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, kName));
+    if (communicator->made_ops().remove(value_of(op) - tuttiFirstMadeOp)) return {};
+    return bad_argument(kName, fmt::format("{} is not an operation that was made for this "
+                                           "communicator",
+                                           value_of(op)));
+  });
+}
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                              tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,

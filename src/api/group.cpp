@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -109,10 +110,41 @@ void Group::forget() {
   error_.reset();
 }
 
-Status Group::drop() {
+Result<double> Group::simulate() {
+  if (depth_ > 1)
+    return make_error(Code::kInvalidUsage,
+                      "this is an inner group; call tuttiGroupSimulateEnd for the outermost one");
   TUTTI_TRY(leave());
-  if (depth_ == 0) forget();
-  return {};
+  const struct Forget {  // also after an exception
+    Group& group;
+    ~Forget() { group.forget(); }
+  } at_the_end{*this};
+  if (error_) return tl::unexpected(*error_);
+  if (!inits_.empty() || !tasks_.empty())
+    return make_error(Code::kInvalidUsage,
+                      "the group makes communicators, which has no price; only its collectives do");
+  return price();
+}
+
+Result<double> Group::price() const {
+  std::map<Communicator*, double> times_ns;
+  for (const IssuedCall& issued : calls_) {
+    TUTTI_TRY_ASSIGN(const Hold held, hold(issued.handle));
+    if (issued.call.on_device)
+      return make_error(Code::kNotSupported, "calls with device memory cannot be simulated yet");
+    Communicator* const communicator = held->get()->communicator.load(std::memory_order_acquire);
+    const InFlightCall in_flight(communicator->call_slot(), "tuttiGroupSimulateEnd");
+    TUTTI_TRY(in_flight.status());
+    double& time_ns = times_ns[communicator];
+    if (issued.call.count == 0 || communicator->ranks() == 1) continue;
+    TUTTI_TRY_ASSIGN(const Explanation explanation,
+                     communicator->explain(issued.call, communicator->in_windows(issued.call)));
+    for (const ExplainedCandidate& one : explanation.candidates)
+      if (one.runs) time_ns += one.cost.time_ns;
+  }
+  double longest_ns = 0;
+  for (const auto& [communicator, time_ns] : times_ns) longest_ns = std::max(longest_ns, time_ns);
+  return longest_ns;
 }
 
 Status Group::end() {

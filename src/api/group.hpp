@@ -23,7 +23,10 @@ class Group {
 
   [[nodiscard]] bool active() const { return depth_ > 0; }
   void start() { ++depth_; }
-  void add(HandleRef handle, const Call& call) { calls_.push_back({handle, call}); }
+  // `memory` is kept until the call has run.
+  void add(HandleRef handle, const Call& call, std::shared_ptr<const std::byte> memory) {
+    calls_.push_back({handle, call, std::move(memory)});
+  }
   // A blocking initialization of the handle; those of one group run at the same time, a thread
   // each. The first that fails ends the others by the token. The handle of one that fails or never
   // runs is abandoned.
@@ -44,13 +47,17 @@ class Group {
   // start or where a communicator of the group has been destroyed (nothing runs), the first error
   // of any call otherwise.
   [[nodiscard]] Status end();
-  // Ends the innermost group and runs nothing; the outermost one forgets its calls.
-  [[nodiscard]] Status drop();
+  // Ends the outermost group, runs nothing, and returns what its calls would take, in nanoseconds:
+  // those of one communicator one after the other, those of several at the same time. Errors:
+  // kInvalidUsage without a start, in an inner group, and where the group has more than calls;
+  // kNotSupported for device memory; that of a call in the group.
+  [[nodiscard]] Result<double> simulate();
 
  private:
   struct IssuedCall {
     HandleRef handle;
     Call call;
+    std::shared_ptr<const std::byte> memory;
   };
   struct IssuedInit {
     HandleRef handle;
@@ -64,6 +71,7 @@ class Group {
   [[nodiscard]] Status leave();
   void forget();
   [[nodiscard]] Status run();
+  [[nodiscard]] Result<double> price() const;
   [[nodiscard]] Status run_inits();
   struct TaskQueue {  // of one communicator
     std::shared_ptr<const HandleUse> hold;

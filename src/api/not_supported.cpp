@@ -21,15 +21,6 @@ tuttiResult_t not_supported(const char* function, const tuttiComm* comm = nullpt
 
 extern "C" {
 
-tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, void*, tuttiDataType_t,
-                                        tuttiScalarResidence_t, tuttiComm_t comm) {
-  return not_supported("tuttiRedOpCreatePreMulSum", comm);
-}
-
-tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t, tuttiComm_t comm) {
-  return not_supported("tuttiRedOpDestroy", comm);
-}
-
 tuttiResult_t tuttiSend(const void*, size_t, tuttiDataType_t, int, tuttiComm_t comm,
                         tuttiStream_t) {
   return not_supported("tuttiSend", comm);
@@ -37,12 +28,6 @@ tuttiResult_t tuttiSend(const void*, size_t, tuttiDataType_t, int, tuttiComm_t c
 
 tuttiResult_t tuttiRecv(void*, size_t, tuttiDataType_t, int, tuttiComm_t comm, tuttiStream_t) {
   return not_supported("tuttiRecv", comm);
-}
-
-tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t*) {
-  const tutti::Status dropped = tutti::Group::current().drop();
-  if (!dropped) return tutti::report(dropped);
-  return not_supported("tuttiGroupSimulateEnd");
 }
 
 }  // extern "C"

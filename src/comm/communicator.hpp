@@ -22,6 +22,7 @@
 #include "base/config.hpp"
 #include "comm/agreement.hpp"
 #include "comm/call_slot.hpp"
+#include "comm/made_ops.hpp"
 #include "comm/membership.hpp"
 #include "comm/operation_counts.hpp"
 #include "comm/plan_cache.hpp"
@@ -140,6 +141,7 @@ class Communicator {
   [[nodiscard]] Transport* transport() const { return transport_.get(); }  // null: one rank
   [[nodiscard]] OperationCounts& counts() { return counts_; }
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
+  [[nodiscard]] MadeOps& made_ops() { return made_ops_; }
   // The data of a barrier, which nobody looks at.
   [[nodiscard]] std::byte* barrier_data() { return &barrier_data_; }
   // Data of so many bytes is stored around the cache.
@@ -174,6 +176,7 @@ class Communicator {
   std::uint64_t nt_bytes_ = 0;
   std::string kept_text_;
   std::byte barrier_data_{};
+  MadeOps made_ops_;
   CallSlot call_slot_;
 };
 

@@ -115,12 +115,33 @@ TEST(Groups, ADroppedGroupRunsNothing) {
   ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
   EXPECT_EQ(tuttiAllReduce(&data, &out, 1, tuttiFloat, tuttiSum, comm, nullptr), tuttiSuccess);
   tuttiSimInfo_t info = TUTTI_SIM_INFO_INITIALIZER;
-  EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiNotSupported);
+  EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiSuccess);
+  EXPECT_EQ(info.estimatedTime, 0) << "a rank alone waits for nobody";
   EXPECT_EQ(out, -1);
   EXPECT_EQ(tuttiAllReduce(&data, &out, 1, tuttiFloat, tuttiSum, comm, nullptr), tuttiSuccess);
   EXPECT_EQ(out, 1) << "the group is closed, so the call ran";
   EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
   EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+TEST(Groups, ASimulationSaysWhatItCannotPrice) {
+  tuttiSimInfo_t info = TUTTI_SIM_INFO_INITIALIZER;
+  EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiInvalidUsage) << "no group is open";
+  EXPECT_EQ(tuttiGroupSimulateEnd(nullptr), tuttiInvalidArgument);
+  tuttiSimInfo_t zero{};
+  EXPECT_EQ(tuttiGroupSimulateEnd(&zero), tuttiInvalidArgument);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("an inner group"));
+  EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess);
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  tuttiComm_t comm = nullptr;
+  ASSERT_EQ(tuttiCommInitRank(&comm, 1, id, 0), tuttiSuccess);
+  EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("makes communicators"));
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage) << "it was closed, and its communicator forgotten";
 }
 
 TEST(Groups, ABadCallEndsTheGroupWithItsError) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 #include <type_traits>
+#include <utility>
 
 #include "algorithms/algorithm.hpp"
 #include "job.hpp"
@@ -197,6 +198,83 @@ TEST(AllReduceTypes, BitwiseAndLogicalOperationsTakeIntegers) {
               tuttiNotSupported);
     EXPECT_THAT(tuttiGetLastError(comm),
                 testing::HasSubstr("logical_or takes integers in host memory, not float"));
+  });
+}
+
+// Each rank has its own scalar; in groups and in place too.
+TEST(PreMulSum, ScalesTheInputOfEachRank) {
+  constexpr int kRanks = 3;
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    constexpr std::size_t kCount = 3001;
+    float scalar = static_cast<float>(rank + 2);
+    tuttiRedOp_t op = tuttiSum, other = tuttiSum;
+    ASSERT_EQ(tuttiRedOpCreatePreMulSum(&op, &scalar, tuttiFloat, tuttiScalarHostImmediate, comm),
+              tuttiSuccess);
+    const float scalar_then = std::exchange(scalar, -1000.0F);  // it has been read
+    std::int8_t small = 3;
+    ASSERT_EQ(tuttiRedOpCreatePreMulSum(&other, &small, tuttiInt8, tuttiScalarHostImmediate, comm),
+              tuttiSuccess);
+    EXPECT_NE(op, other);
+    std::vector<float> in(kCount), out(kCount), in_place(kCount);
+    for (std::size_t i = 0; i < kCount; ++i)
+      in[i] = in_place[i] = static_cast<float>(i % 31 + static_cast<std::size_t>(rank));
+    const std::vector<float> before = in;
+    std::vector<std::int8_t> bytes(5, static_cast<std::int8_t>(100));
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), kCount, tuttiFloat, op, comm, nullptr),
+              tuttiSuccess);
+    ASSERT_EQ(
+        tuttiAllReduce(in_place.data(), in_place.data(), kCount, tuttiFloat, op, comm, nullptr),
+        tuttiSuccess);
+    ASSERT_EQ(
+        tuttiReduce(bytes.data(), bytes.data(), bytes.size(), tuttiInt8, other, 1, comm, nullptr),
+        tuttiSuccess);
+    ASSERT_EQ(tuttiRedOpDestroy(other, comm), tuttiSuccess);
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+    EXPECT_EQ(in, before);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      float want = 0;
+      for (int r = 0; r < kRanks; ++r)
+        want +=
+            static_cast<float>(r + 2) * static_cast<float>(i % 31 + static_cast<std::size_t>(r));
+      ASSERT_EQ(out[i], want) << i << " scalar " << scalar_then;
+      ASSERT_EQ(in_place[i], want) << i;
+    }
+    if (rank == 1) {
+      EXPECT_EQ(bytes[4], static_cast<std::int8_t>(3 * 3 * 100)) << "it wraps";
+    }
+    const auto told = [&] { return std::string(tuttiGetLastError(comm)); };
+    EXPECT_EQ(tuttiAllReduce(bytes.data(), bytes.data(), 1, tuttiInt8, other, comm, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_THAT(told(), testing::HasSubstr("is not a valid tuttiRedOp_t"));
+    EXPECT_EQ(tuttiAllReduce(bytes.data(), bytes.data(), 1, tuttiInt8, op, comm, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_THAT(told(), testing::HasSubstr("was made for float, and the call is of int8"));
+    EXPECT_EQ(tuttiRedOpDestroy(other, comm), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiRedOpDestroy(op, comm), tuttiSuccess);
+    EXPECT_EQ(tuttiRedOpCreatePreMulSum(&op, &scalar, tuttiFloat, tuttiScalarDevice, comm),
+              tuttiNotSupported);
+  });
+}
+
+TEST(GroupSimulation, PricesWhatWouldRun) {
+  run_job(2, {}, [&](int, tuttiComm_t& comm) {
+    std::vector<float> data(1 << 20, 1.0F);
+    const auto simulated = [&](int calls) {
+      tuttiSimInfo_t info = TUTTI_SIM_INFO_INITIALIZER;
+      EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
+      for (int i = 0; i < calls; ++i)
+        EXPECT_EQ(tuttiAllReduce(data.data(), data.data(), data.size(), tuttiFloat, tuttiSum, comm,
+                                 nullptr),
+                  tuttiSuccess);
+      EXPECT_EQ(tuttiGroupSimulateEnd(&info), tuttiSuccess) << tuttiGetLastError(nullptr);
+      return info.estimatedTime;
+    };
+    const float one = simulated(1);
+    EXPECT_GT(one, 0);
+    EXPECT_FLOAT_EQ(simulated(3), 3 * one);
+    EXPECT_EQ(simulated(0), 0);
+    EXPECT_EQ(data[0], 1.0F) << "nothing ran";
   });
 }
 
