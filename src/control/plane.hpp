@@ -112,7 +112,7 @@ class Plane final : public ControlPlane {
   bool met_ = false;
   bool watching_ = false;
   std::atomic<bool> closed_{false};  // relaxed: a flag for idempotence, guards nothing
-  // Relaxed: the mailbox's mutex orders it before the error that it explains.
+  // Relaxed: the mailbox's mutex, or the descriptor of stop_, orders it before the error.
   std::atomic<bool> interrupted_{false};
 };
 

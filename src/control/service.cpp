@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -99,17 +102,28 @@ void Service::tick(Lobby& lobby, std::int64_t at_ns) {
   mailbox_.fail(std::move(*error));  // a rank that sends us something would wait for ever
 }
 
+// Where memory is short, what was at hand is lost, and who waits for it finds out by its deadline;
+// an exception that left the thread would end the user's program.
 void Service::run() {
   while (running_) {
-    std::int64_t next_ns = std::min(peer_watch_->next_tick_ns(), next_look_ns_);
-    for (const auto& lobby : lobbies_) next_ns = std::min(next_ns, lobby->next_tick_ns());
-    loop_->run_once(next_ns);
-    const std::int64_t at_ns = now_ns();
-    for (const auto& lobby : lobbies_) tick(*lobby, at_ns);
-    peer_watch_->tick(at_ns);
-    settle_deaths();
-    look(at_ns);
+    try {
+      turn();
+    } catch (const std::bad_alloc&) {
+      constexpr std::chrono::milliseconds kMemoryPause{1};
+      std::this_thread::sleep_for(kMemoryPause);
+    }
   }
+}
+
+void Service::turn() {
+  std::int64_t next_ns = std::min(peer_watch_->next_tick_ns(), next_look_ns_);
+  for (const auto& lobby : lobbies_) next_ns = std::min(next_ns, lobby->next_tick_ns());
+  loop_->run_once(next_ns);
+  const std::int64_t at_ns = now_ns();
+  for (const auto& lobby : lobbies_) tick(*lobby, at_ns);
+  peer_watch_->tick(at_ns);
+  settle_deaths();
+  look(at_ns);
 }
 
 void Service::look(std::int64_t at_ns) {

@@ -105,6 +105,7 @@ class Service {
   explicit Service(const Options& options) : options_(options) {}
   [[nodiscard]] Status open();
   void run();
+  void turn();
   [[nodiscard]] Status open_lobby(Listener listener);
   void open_lobbies();
   void tick(Lobby& lobby, std::int64_t at_ns);

@@ -123,6 +123,21 @@ TEST(Join, CallsReachEveryPeerAndPassADescriptor) {
   });
 }
 
+TEST(Join, AServiceThatIsOutOfMemoryLosesARequestAndLivesOn) {
+  const auto planes = join_threads(2);
+  int asked = 0;
+  planes[1]->serve(RequestKind::kEcho, [&](const Request&) -> Result<HandlerReply> {
+    if (++asked == 1) throw std::bad_alloc();
+    return HandlerReply{.payload = bytes_of("here")};
+  });
+  const auto lost = planes[0]->call(1, RequestKind::kEcho, {}, Deadline::in_ms(100));
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, Code::kTimeout) << lost.error().message;
+  const auto reply = planes[0]->call(1, RequestKind::kEcho, {}, patience());
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(reply->payload, bytes_of("here"));
+}
+
 TEST(Join, ACallWaitsForAHandlerThatComesLater) {
   const auto planes = join_threads(2);
   std::thread caller([&] {
