@@ -40,7 +40,8 @@ if(TUTTI_WITH_CUDA)
   if(nvcc_version VERSION_LESS 12.8)
     set(architectures "80-real;90")  # it does not know B200, which runs the PTX
   endif()
-  # Presets pass an empty one, so that what tools/quickstart has set for this machine alone ends.
+  # The release preset passes an empty list, which discards what tools/quickstart has set for this
+  # machine alone.
   if(NOT TUTTI_CUDA_ARCHITECTURES)
     set(TUTTI_CUDA_ARCHITECTURES ${architectures} CACHE STRING "As CMAKE_CUDA_ARCHITECTURES" FORCE)
   endif()

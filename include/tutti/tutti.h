@@ -80,8 +80,10 @@
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
  * -GetAsyncError, -Split, -Shrink, -Revoke, -Register, -Deregister, -WindowRegister and
  * -WindowDeregister, tuttiMemAlloc and tuttiMemFree, tuttiAllReduce, -Reduce, -Broadcast, -Bcast,
- * -ReduceScatter and -AllGather, groups of these, and the extensions. The other functions are
- * declared so that programs compile; each says below that it returns tuttiNotSupported.
+ * -ReduceScatter, -AllGather, -AlltoAll, -Gather, -Scatter and -Barrier, groups of these and their
+ * simulation, tuttiRedOpCreatePreMulSum and tuttiRedOpDestroy, and the extensions. The other
+ * functions are declared so that programs compile; each says below that it returns
+ * tuttiNotSupported.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -481,9 +483,9 @@ TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_
 /* Creates an operation that multiplies this rank's input by *scalar, which has the type `datatype`,
  * and then sums, in collectives of `datatype` on `comm`. The product is rounded once to that type.
  * The scalar is read before the call returns; tuttiScalarDevice gives tuttiNotSupported, as do
- * calls with device memory. A call allocates as much memory as its input has. Ranks may have
- * different scalars. Local. Errors: tuttiInvalidArgument (NULL, or a value that does not exist),
- * tuttiInvalidUsage. */
+ * calls with device memory. A call allocates as much memory as its input has, and takes no plan
+ * that needs windows. Ranks may have different scalars, but all must pass such an operation. Local.
+ * Errors: tuttiInvalidArgument (NULL, or a value that does not exist), tuttiInvalidUsage. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar,
                                                   tuttiDataType_t datatype,
                                                   tuttiScalarResidence_t residence,
@@ -568,7 +570,8 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_
                                      tuttiDataType_t datatype, int root, tuttiComm_t comm,
                                      tuttiStream_t stream);
 
-/* Barrier: returns on no rank before all ranks have called it. NCCL has none. */
+/* Barrier: returns on no rank before all ranks have called it. NCCL has none. `stream` must be NULL
+ * (else tuttiNotSupported); work on devices is not waited for. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* ---- Point to point ---------------------------------------------------------------------------

@@ -6,9 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "api/config.hpp"
 #include "api/group.hpp"
@@ -63,7 +61,7 @@ std::optional<ReduceOp> reduce_op_of(int value) {
   return std::nullopt;
 }
 
-// A call as the C functions take it, before anything has been checked.
+// A call as the C functions take it, before anything has been checked. A barrier has no buffers.
 struct RawCall {
   const char* function;
   Collective collective;
@@ -73,12 +71,6 @@ struct RawCall {
   int type;
   int op = tuttiSum;
   int root = 0;
-};
-
-// A call that may run, and the memory that it needs besides the user's.
-struct ReadyCall {
-  Call call;
-  std::shared_ptr<const std::byte> scaled_input;  // of a pre-multiplied sum
 };
 
 // Buffers that this rank has, by the table of collectives. In place means that equal elements have
@@ -105,13 +97,19 @@ Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char
   return {};
 }
 
-// Null if the call has none that was made for the communicator.
-const PreMulSum* made_op(const RawCall& raw, Communicator& communicator) {
-  return raw.op < tuttiFirstMadeOp ? nullptr
-                                   : communicator.made_ops().find(raw.op - tuttiFirstMadeOp);
+// nullopt if the call has none that was made for the communicator.
+std::optional<PreMulSum> made_op(int op, Communicator& communicator) {
+  return op < tuttiFirstMadeOp ? std::nullopt : communicator.made_ops().find(op - tuttiFirstMadeOp);
 }
 
 Status check_operation(const Call& call, const char* function) {
+  if (call.pre_multiplied && call.pre_multiplied->type != call.type)
+    return bad_argument(function,
+                        fmt::format("the operation was made for {}, and the call is of {}",
+                                    name_of(call.pre_multiplied->type), name_of(call.type)));
+  if (call.pre_multiplied && call.on_device)
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: a pre-multiplied sum takes host memory", function));
   if (!call.info().reduces() || !takes_integers_only(call.op)) return {};
   if (is_integer(call.type) && !call.on_device) return {};
   return make_error(
@@ -120,29 +118,11 @@ Status check_operation(const Call& call, const char* function) {
                   name_of(call.op), name_of(call.type), call.on_device ? "device" : "host"));
 }
 
-// For a pre-multiplied sum, the sum of the scaled input.
-Status scale_input(const PreMulSum& op, Rank rank, std::int32_t ranks, const char* function,
-                   ReadyCall& ready) {
-  Call& call = ready.call;
-  if (call.type != op.type)
-    return bad_argument(function,
-                        fmt::format("the operation was made for {}, and the call is of {}",
-                                    name_of(op.type), name_of(call.type)));
-  if (call.on_device)
-    return make_error(Code::kNotSupported,
-                      fmt::format("{}: a pre-multiplied sum takes host memory", function));
-  if (!call.has_input(rank) || call.count == 0) return {};
-  const std::uint64_t elements = call.input_bytes(ranks) / element_bytes(call.type);
-  ready.scaled_input = scaled(op, call.input, elements);
-  call.input = ready.scaled_input.get();
-  return {};
-}
-
 Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStream_t stream) {
   const char* const function = raw.function;
   if (raw.type < 0 || raw.type >= kDataTypeCount)
     return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
-  const bool made = made_op(raw, communicator) != nullptr;
+  const std::optional<PreMulSum> made = made_op(raw.op, communicator);
   const std::optional<ReduceOp> op = made ? ReduceOp::kSum : reduce_op_of(raw.op);
   if (!op) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
   const std::int32_t ranks = communicator.ranks();
@@ -150,14 +130,16 @@ Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStr
     return bad_argument(function, fmt::format("root {} is out of range: the communicator has {} "
                                               "ranks",
                                               raw.root, ranks));
+  const bool barrier = raw.collective == Collective::kBarrier;
   Call call{.collective = raw.collective,
-            .input = raw.sendbuff,
-            .output = raw.recvbuff,
+            .input = barrier ? communicator.barrier_data() : raw.sendbuff,
+            .output = barrier ? communicator.barrier_data() : raw.recvbuff,
             .count = raw.count,
             .type = static_cast<DataType>(raw.type),
             .op = *op,
             .root = raw.root,
-            .stream = stream};
+            .stream = stream,
+            .pre_multiplied = made};
   const std::uint64_t blocks = call.info().blocks_among(ranks);
   if (raw.count > SIZE_MAX / 2 / element_bytes(call.type) / blocks)
     return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
@@ -177,15 +159,11 @@ Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStr
 // Runs a call, or puts it into the thread's group.
 Status submit_checked(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, raw.function));
-  ReadyCall ready;
-  TUTTI_TRY_ASSIGN(ready.call, check_call(raw, *communicator, stream));
-  if (const PreMulSum* const op = made_op(raw, *communicator))
-    TUTTI_TRY(scale_input(*op, communicator->rank(), communicator->ranks(), raw.function, ready));
-  const Call& call = ready.call;
+  TUTTI_TRY_ASSIGN(const Call call, check_call(raw, *communicator, stream));
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, raw.function));
-    group.add(handle, call, std::move(ready.scaled_input));
+    group.add(handle, call);
     return {};
   }
   HeldCall one{communicator, call, nullptr};
@@ -234,10 +212,12 @@ tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
   constexpr const char* kName = "tuttiRedOpDestroy";
   return guarded(kName, comm, [&]() -> Status {
     TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, kName));
-    if (communicator->made_ops().remove(value_of(op) - tuttiFirstMadeOp)) return {};
+    const int number = value_of(op);
+    if (number >= tuttiFirstMadeOp && communicator->made_ops().remove(number - tuttiFirstMadeOp))
+      return {};
     return bad_argument(kName, fmt::format("{} is not an operation that was made for this "
                                            "communicator",
-                                           value_of(op)));
+                                           number));
   });
 }
 
@@ -355,12 +335,10 @@ tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count,
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
-  const Result<Communicator*> communicator = open_handle(comm, "tuttiBarrier");
-  std::byte* const data = communicator ? (*communicator)->barrier_data() : nullptr;
   return submit({.function = "tuttiBarrier",
                  .collective = Collective::kBarrier,
-                 .sendbuff = data,
-                 .recvbuff = data,
+                 .sendbuff = nullptr,
+                 .recvbuff = nullptr,
                  .count = 1,
                  .type = tuttiUint8,
                  .op = tuttiBitOr},

@@ -139,8 +139,14 @@ Result<double> Group::price() const {
     if (issued.call.count == 0 || communicator->ranks() == 1) continue;
     TUTTI_TRY_ASSIGN(const Explanation explanation,
                      communicator->explain(issued.call, communicator->in_windows(issued.call)));
-    for (const ExplainedCandidate& one : explanation.candidates)
-      if (one.runs) time_ns += one.cost.time_ns;
+    const auto running = std::ranges::find(explanation.candidates, true, &ExplainedCandidate::runs);
+    if (running == explanation.candidates.end())
+      return make_error(
+          Code::kNotSupported,
+          fmt::format("the plan that is forced for {} has no price; name an algorithm "
+                      "alone, or auto",
+                      issued.call.info().name));
+    time_ns += running->cost.time_ns;
   }
   double longest_ns = 0;
   for (const auto& [communicator, time_ns] : times_ns) longest_ns = std::max(longest_ns, time_ns);

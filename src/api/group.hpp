@@ -23,10 +23,7 @@ class Group {
 
   [[nodiscard]] bool active() const { return depth_ > 0; }
   void start() { ++depth_; }
-  // `memory` is kept until the call has run.
-  void add(HandleRef handle, const Call& call, std::shared_ptr<const std::byte> memory) {
-    calls_.push_back({handle, call, std::move(memory)});
-  }
+  void add(HandleRef handle, const Call& call) { calls_.push_back({handle, call}); }
   // A blocking initialization of the handle; those of one group run at the same time, a thread
   // each. The first that fails ends the others by the token. The handle of one that fails or never
   // runs is abandoned.
@@ -50,14 +47,14 @@ class Group {
   // Ends the outermost group, runs nothing, and returns what its calls would take, in nanoseconds:
   // those of one communicator one after the other, those of several at the same time. Errors:
   // kInvalidUsage without a start, in an inner group, and where the group has more than calls;
-  // kNotSupported for device memory; that of a call in the group.
+  // kNotSupported for device memory and for forced plans that are not among those with a price;
+  // that of a call in the group.
   [[nodiscard]] Result<double> simulate();
 
  private:
   struct IssuedCall {
     HandleRef handle;
     Call call;
-    std::shared_ptr<const std::byte> memory;
   };
   struct IssuedInit {
     HandleRef handle;

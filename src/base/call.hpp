@@ -5,12 +5,21 @@
 // when. Plain values.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/collective.hpp"
 #include "base/types.hpp"
 
 namespace tutti {
+
+// Multiplies this rank's input before it is summed; other ranks may have other scalars.
+struct PreMulSum {
+  DataType type = DataType::kFloat32;
+  alignas(8) std::array<std::byte, 8> scalar{};  // an element of that type
+};
 
 struct Call {
   Collective collective;        // no default: leaving it out does not compile with -Werror
@@ -22,6 +31,7 @@ struct Call {
   Rank root = 0;
   bool on_device = false;  // the buffers lie in device memory
   void* stream = nullptr;  // of those
+  std::optional<PreMulSum> pre_multiplied = {};
 
   [[nodiscard]] const CollectiveInfo& info() const { return info_of(collective); }
   [[nodiscard]] bool has_input(Rank rank) const { return info().has(info().input, rank, root); }

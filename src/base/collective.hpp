@@ -157,7 +157,7 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
   return info_of(collective).name;
 }
 // The collective whose schedules a call runs, and whose choices hold for it. A rank's result of an
-// all-reduce hangs on every rank's input, so that none has it before all have come.
+// all-reduce depends on every rank's input, so none has it before all have come.
 [[nodiscard]] constexpr Collective scheduled_as(Collective collective) {
   return collective == Collective::kBarrier ? Collective::kAllReduce : collective;
 }

@@ -2,12 +2,32 @@
 #include "comm/made_ops.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
 #include "kernels/reduce_copy.hpp"
 
 namespace tutti {
+
+int MadeOps::add(const PreMulSum& op) {
+  static std::atomic<int> next{0};
+  const int number = next.fetch_add(1, std::memory_order_relaxed);  // guards nothing
+  const std::lock_guard lock(mutex_);
+  ops_.emplace(number, op);
+  return number;
+}
+
+bool MadeOps::remove(int number) {
+  const std::lock_guard lock(mutex_);
+  return ops_.erase(number) != 0;
+}
+
+std::optional<PreMulSum> MadeOps::find(int number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = ops_.find(number);
+  return found == ops_.end() ? std::nullopt : std::optional(found->second);
+}
 
 // By the kernel of products, whose other source is a piece that holds nothing but the scalar.
 std::shared_ptr<const std::byte> scaled(const PreMulSum& op, const void* input,

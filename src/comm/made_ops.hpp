@@ -1,45 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reduction operations that a program makes for one communicator: pre-multiplied sums. A call with
-// one is a sum whose input was scaled before.
+// one is a sum whose input is scaled when the operation starts.
 //
-// The user's thread.
+// Any thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 
-#include "base/result.hpp"
-#include "base/types.hpp"
+#include "base/call.hpp"
 
 namespace tutti {
 
-// Multiplies this rank's input; other ranks may have other scalars.
-struct PreMulSum {
-  DataType type = DataType::kFloat32;
-  alignas(8) std::array<std::byte, 8> scalar{};  // an element of that type
-};
-
 class MadeOps {
  public:
-  // Returns a number that none has had before, from 0 on.
-  [[nodiscard]] int add(const PreMulSum& op) {
-    ops_.emplace(next_, op);
-    return next_++;
-  }
+  // Returns a number from 0 on that none has had before in any communicator of the process.
+  [[nodiscard]] int add(const PreMulSum& op);
   // False if there is none with this number.
-  [[nodiscard]] bool remove(int number) { return ops_.erase(number) != 0; }
-  // Null if there is none; valid until it is removed.
-  [[nodiscard]] const PreMulSum* find(int number) const {
-    const auto found = ops_.find(number);
-    return found == ops_.end() ? nullptr : &found->second;
-  }
+  [[nodiscard]] bool remove(int number);
+  [[nodiscard]] std::optional<PreMulSum> find(int number) const;
 
  private:
-  std::map<int, PreMulSum> ops_;
-  int next_ = 0;
+  mutable std::mutex mutex_;
+  std::map<int, PreMulSum> ops_;  // guarded by mutex_
 };
 
 // Returns each of `count` elements times the scalar, rounded once to the type. Throws bad_alloc.

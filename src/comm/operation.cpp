@@ -42,6 +42,7 @@ Operation::Operation(Communicator& communicator, const Call& call)
 Status Operation::start() {
   TUTTI_TRY(members_.open_to_calls());
   if (disturbed()) return tl::unexpected(fault_error());
+  scale_input();
   const bool reduces = call_.info().reduces();
   const ReduceCopyFn kernel =
       reduces ? reduce_copy_kernel(call_.type, call_.op) : copy_kernel(element_bytes(call_.type));
@@ -88,6 +89,15 @@ Status Operation::start() {
        .in_windows = signature_.in_windows,
        .lend_input = call_.has_input(rank) && may_lend(call_.input, call_.input_bytes(ranks)),
        .lend_output = call_.has_output(rank) && may_lend(call_.output, call_.output_bytes(ranks))});
+}
+
+// Here, since an operation before it may have written its input.
+void Operation::scale_input() {
+  const std::int32_t ranks = members_.ranks();
+  if (!call_.pre_multiplied || call_.count == 0 || !call_.has_input(members_.rank())) return;
+  scaled_input_ = scaled(*call_.pre_multiplied, call_.input,
+                         call_.input_bytes(ranks) / element_bytes(call_.type));
+  call_.input = scaled_input_.get();
 }
 
 bool Operation::may_lend(const void* memory, std::uint64_t bytes) const {

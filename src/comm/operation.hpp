@@ -3,7 +3,9 @@
 // fence, its steps, and the checks of a long wait. The thread that holds the communicator's call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/call.hpp"
@@ -58,6 +60,7 @@ class Operation {
   [[nodiscard]] Error timed_out(Rank culprit);
   void tell_wait(Rank peer, std::int64_t waited_ns);
   void finish();
+  void scale_input();
   [[nodiscard]] bool may_lend(const void* memory, std::uint64_t bytes) const;
 
   Communicator& communicator_;
@@ -66,7 +69,8 @@ class Operation {
   PlanCache& plans_;
   Transport* const transport_;  // null: one rank
   OperationCounts& counts_;
-  const Call& call_;
+  Call call_;
+  std::shared_ptr<const std::byte> scaled_input_;  // of a pre-multiplied sum
   OperationSignature signature_;
   BoundPlan* plan_ = nullptr;
   std::uint64_t gate_ = 0;

@@ -232,7 +232,7 @@ class PathWalk {
     if (readers_[step] == 0) lengths_.give_back(slot);
   }
 
-  // By another lane: before such a step a lane waits for nothing that itself holds up.
+  // By a lane: before such a step a lane waits for nothing that itself holds up.
   [[nodiscard]] bool is_waited_for(std::uint32_t step) const {
     const EventGraph::Step& at = graph_.steps[step];
     const EventGraph::Step& next = graph_.steps[step + 1];

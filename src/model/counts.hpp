@@ -39,7 +39,7 @@ struct ScheduleCounts {
   std::uint64_t path_transfers = 0;
   std::uint64_t max_transfers = 0;
   std::uint64_t total_transfers = 0;
-  // The depth of the longest lane, from the moment when its first step that another lane waits for
+  // The depth of the longest lane, from the moment when its first step that a lane waits for
   // may start to the end of its last step: what comes before does not wait for the slice before.
   std::uint64_t lane_depth = 0;
   std::uint64_t lane_steps = 0;

@@ -251,6 +251,28 @@ TEST(PreMulSum, ScalesTheInputOfEachRank) {
               tuttiInvalidArgument);
     EXPECT_THAT(told(), testing::HasSubstr("was made for float, and the call is of int8"));
     EXPECT_EQ(tuttiRedOpDestroy(other, comm), tuttiInvalidArgument);
+    // In a group each call reads what the one before has written.
+    std::vector<float> chain(3, 1.0F), once(3), twice(3);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    ASSERT_EQ(tuttiAllReduce(chain.data(), once.data(), 3, tuttiFloat, tuttiSum, comm, nullptr),
+              tuttiSuccess);
+    ASSERT_EQ(tuttiAllReduce(once.data(), twice.data(), 3, tuttiFloat, op, comm, nullptr),
+              tuttiSuccess);
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+    EXPECT_EQ(twice, std::vector<float>(3, 3.0F * (2 + 3 + 4)));
+    // An operation belongs to one communicator.
+    tuttiComm_t part = nullptr;
+    ASSERT_EQ(tuttiCommSplit(comm, 0, rank, &part, nullptr), tuttiSuccess);
+    tuttiRedOp_t of_part = tuttiSum;
+    scalar = 1;
+    ASSERT_EQ(
+        tuttiRedOpCreatePreMulSum(&of_part, &scalar, tuttiFloat, tuttiScalarHostImmediate, part),
+        tuttiSuccess);
+    EXPECT_NE(of_part, op);
+    EXPECT_EQ(tuttiRedOpDestroy(op, part), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiAllReduce(chain.data(), once.data(), 3, tuttiFloat, op, part, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiCommDestroy(part), tuttiSuccess);
     EXPECT_EQ(tuttiRedOpDestroy(op, comm), tuttiSuccess);
     EXPECT_EQ(tuttiRedOpCreatePreMulSum(&op, &scalar, tuttiFloat, tuttiScalarDevice, comm),
               tuttiNotSupported);

@@ -247,7 +247,8 @@ TEST(RankOnDevice, RunsEveryCollective) {
   constexpr std::size_t kCount = 1000, kData = kCount * kRanks;
   Job job({.ranks = kRanks, .devices = 2});
   int runs = 0;
-  for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter})
+  for (const Collective collective :
+       {kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, kGather, kScatter, kAllToAll})
     for (const Algorithm* algorithm : all_algorithms()) {
       if (!algorithm->supports({.collective = collective, .ranks = kRanks})) continue;
       const std::string plan = fmt::format("{}:{}", name_of(collective), algorithm->name);

@@ -305,6 +305,9 @@ Result<int> verify_cases(const VerifyCommandOptions& options, std::FILE* out) {
     TUTTI_TRY_ASSIGN(const Problem problem, problem_of(options.collective, 4));
     for (const Algorithm* algorithm : all_algorithms())
       if (algorithm->supports(problem)) names.emplace_back(algorithm->name);
+    if (names.empty())
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("no algorithm has schedules of {}", options.collective.name));
   }
   // Bad input is said before the first of many proofs.
   for (const std::string& name : names)

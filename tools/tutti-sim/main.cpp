@@ -43,10 +43,11 @@ struct Flags {
 
 Result<Collective> find_collective(const std::string& name) {
   if (const auto known = parse_collective(name)) return *known;
+  std::string known;
+  for (std::size_t i = 1; i < kCollectiveCount; ++i)
+    known += fmt::format("{}{}", i == 1 ? "" : ", ", kCollectives[i].name);
   return make_error(Code::kInvalidArgument,
-                    fmt::format("--collective '{}' is not one of all_reduce, reduce_scatter, "
-                                "all_gather, reduce, broadcast",
-                                name));
+                    fmt::format("--collective '{}' is not one of {}", name, known));
 }
 
 // Adds the flags that predict and map have in common.
