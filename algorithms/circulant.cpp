@@ -159,9 +159,8 @@ void add_all_gather(const View& view, std::span<const Round> rounds, StepBuilder
 // The rooms of an all-to-all whose number has this digit at this place of its digits to the base k:
 // runs of `weight` rooms, the last of which may be shorter.
 struct Rooms {
-  std::int32_t distance;  // digit * weight: that of the first room, and how far its blocks go
-  Span whole;             // of full runs; its count may be 0
-  Span rest;              // what is left of a run that p cuts short; its count may be 0
+  std::int32_t distance;    // digit * weight: that of the first room, and how far its blocks go
+  std::vector<Span> parts;  // a message each: the full runs, and what p leaves of a run
 };
 
 // The rounds of an all-to-all: one for each digit, in each one of each value that there is.
@@ -175,9 +174,10 @@ std::vector<std::vector<Rooms>> rounds_of_rooms(Rank p, std::int32_t radix) {
       const std::int64_t full = first + weight > p ? 0 : (p - first - weight) / stride + 1;
       const std::int64_t next = first + full * stride;
       const auto narrow = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
-      round.push_back({static_cast<std::int32_t>(first),
-                       {narrow(first), narrow(weight), narrow(stride), narrow(full)},
-                       {narrow(next), narrow(std::max<std::int64_t>(p - next, 0)), 0, 1}});
+      Rooms& rooms = round.emplace_back(Rooms{static_cast<std::int32_t>(first), {}});
+      if (full > 0)
+        rooms.parts.push_back({narrow(first), narrow(weight), narrow(stride), narrow(full)});
+      if (next < p) rooms.parts.push_back({narrow(next), narrow(p - next), 0, 1});
     }
   }
   return rounds;
@@ -216,17 +216,15 @@ RankProgram all_to_all_program(Rank p, Rank rank, std::int32_t radix) {
   lane.step().to(output(own)).from(input(own));
   for (const std::vector<Rooms>& round : rounds_of_rooms(p, radix)) {
     for (const Rooms& rooms : round)
-      for (const Span& part : {rooms.whole, rooms.rest})
-        if (part.count() > 0)
-          lane.step()
-              .to(send((rank + rooms.distance) % p, kTag, view.named(part)))
-              .from(view.room(part));
+      for (const Span& part : rooms.parts)
+        lane.step()
+            .to(send((rank + rooms.distance) % p, kTag, view.named(part)))
+            .from(view.room(part));
     for (const Rooms& rooms : round)
-      for (const Span& part : {rooms.whole, rooms.rest})
-        if (part.count() > 0)
-          lane.step()
-              .to(view.room(part))
-              .from(recv((rank + p - rooms.distance) % p, kTag, view.named(part)));
+      for (const Span& part : rooms.parts)
+        lane.step()
+            .to(view.room(part))
+            .from(recv((rank + p - rooms.distance) % p, kTag, view.named(part)));
   }
   lane.step().to(output(view.backward())).from(view.room(all));
   return assemble(std::move(lane));
@@ -238,7 +236,7 @@ ScheduleShape all_to_all_shape(std::string_view name, const Problem& problem, st
   for (const std::vector<Rooms>& round : rounds_of_rooms(problem.ranks, radix))
     for (const Rooms& rooms : round) {
       ++incoming;
-      longest = std::max({longest, rooms.whole.count(), rooms.rest.count()});
+      for (const Span& part : rooms.parts) longest = std::max(longest, part.count());
     }
   return {.algorithm = std::string(name),
           .collective = problem.collective,

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/types.hpp"
@@ -166,6 +167,14 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
   for (std::size_t i = 1; i < kCollectiveCount; ++i)
     if (kCollectives[i].name == name) return static_cast<Collective>(i);
   return std::nullopt;
+}
+
+// "all_reduce, broadcast, ...", for messages.
+[[nodiscard]] inline std::string known_collectives() {
+  std::string names;
+  for (std::size_t i = 1; i < kCollectiveCount; ++i)
+    names.append(i == 1 ? "" : ", ").append(kCollectives[i].name);
+  return names;
 }
 
 }  // namespace tutti

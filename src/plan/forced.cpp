@@ -138,6 +138,11 @@ Result<ForcedSet> parse_forced_set(std::string_view text) {
     const std::size_t colon = entry.find(':');
     const auto collective =
         colon == std::string_view::npos ? std::nullopt : find_collective(entry.substr(0, colon));
+    if (collective && scheduled_as(*collective) != *collective)
+      return tl::unexpected(
+          refuse(entry, text,
+                 fmt::format("names a {}, which runs as {}; name that", name_of(*collective),
+                             name_of(scheduled_as(*collective)))));
     const std::size_t number = collective ? static_cast<std::size_t>(*collective) : 0;
     bool& taken = collective ? set.named[number] : bare;
     if (taken)

@@ -176,6 +176,7 @@ TEST(CollectiveAlgorithms, AreForcedByCollective) {
       return std::string(tuttiGetLastError(comm));
     };
     EXPECT_THAT(refused("all_gather:tree"), HasSubstr("tree"));
+    EXPECT_THAT(refused("barrier:ring"), HasSubstr("runs as all_reduce; name that"));
     EXPECT_THAT(refused("ring;tree"), HasSubstr("a second algorithm"));
     EXPECT_THAT(refused("all_reduce:ring;all_reduce:tree"), HasSubstr("twice"));
     EXPECT_EQ(ran(Collective::kAllReduce), "tree") << "a refused name changes nothing";

@@ -40,14 +40,10 @@ Status check_replicas(const ScheduleShape& shape, std::uint32_t replicas) {
 
 Result<Problem> problem_of(const CollectiveOptions& asked, std::uint32_t ranks) {
   const std::optional<Collective> collective = parse_collective(asked.name);
-  if (!collective) {
-    std::string known;
-    for (std::size_t i = 1; i < kCollectiveCount; ++i)
-      known += fmt::format("{}{}", i == 1 ? "" : ", ", kCollectives[i].name);
-    return make_error(
-        Code::kInvalidArgument,
-        fmt::format("--collective '{}' is unknown; choose one of {}", asked.name, known));
-  }
+  if (!collective)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("--collective '{}' is unknown; choose one of {}", asked.name,
+                                  known_collectives()));
   return Problem{.collective = *collective,
                  .ranks = static_cast<std::int32_t>(ranks),
                  .root = static_cast<Rank>(asked.root)};

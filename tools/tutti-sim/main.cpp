@@ -43,11 +43,8 @@ struct Flags {
 
 Result<Collective> find_collective(const std::string& name) {
   if (const auto known = parse_collective(name)) return *known;
-  std::string known;
-  for (std::size_t i = 1; i < kCollectiveCount; ++i)
-    known += fmt::format("{}{}", i == 1 ? "" : ", ", kCollectives[i].name);
   return make_error(Code::kInvalidArgument,
-                    fmt::format("--collective '{}' is not one of {}", name, known));
+                    fmt::format("--collective '{}' is not one of {}", name, known_collectives()));
 }
 
 // Adds the flags that predict and map have in common.
