@@ -158,8 +158,9 @@ struct Cell {
         return false;
     }
   }
+  // In a join too: a fault at a random moment may come when that is over, and meet an operation.
   [[nodiscard]] int op_timeout_ms() const {
-    return by_timeout() && phase > Phase::kInInit ? kTimeoutMs : kPatientMs;
+    return by_timeout() && phase >= Phase::kInInit ? kTimeoutMs : kPatientMs;
   }
   [[nodiscard]] int init_timeout_ms() const {
     return by_timeout() && (phase <= Phase::kInInit || regroups()) ? kTimeoutMs : kPatientMs;
