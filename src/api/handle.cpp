@@ -49,9 +49,11 @@ class FreeHandles {
     free_.pop_front();
     return {comm, life};
   }
-  void give(tuttiComm* comm, bool again) {
+  void give(tuttiComm* comm, bool again) try {
     const std::lock_guard lock(mutex_);
     (again ? free_ : abandoned_).push_back(comm);
+  } catch (const std::bad_alloc&) {
+    // It is not used again.
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 namespace tutti::control {
 namespace {
@@ -220,6 +221,12 @@ IoState Channel::send(std::span<const std::byte> packet, int lent_fd) {
   }
   sent_bytes_ = 0;
   return flush();
+}
+
+void Channel::send_last(std::span<const std::byte> packet) noexcept try {
+  static_cast<void>(send(packet));
+} catch (const std::bad_alloc&) {
+  // The other end finds the connection closed.
 }
 
 IoState Channel::flush() {

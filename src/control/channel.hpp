@@ -74,6 +74,8 @@ class Channel {
   // Never raises SIGPIPE. `lent_fd` stays the caller's; -1: none. kAgain: nothing of it was taken.
   // kDone: it was; the rest of it may wait in unsent().
   [[nodiscard]] IoState send(std::span<const std::byte> packet, int lent_fd = -1);
+  // A goodbye: where memory is short, or the other end does not read, nothing is sent.
+  void send_last(std::span<const std::byte> packet) noexcept;
   // True: flush() when the socket is writable.
   [[nodiscard]] bool unsent() const { return sent_bytes_ < outgoing_.size(); }
   [[nodiscard]] IoState flush();

@@ -26,7 +26,9 @@ int wait_ms(std::int64_t until_ns) {
 }  // namespace
 
 EventLoop::EventLoop(ProcessFd epoll, ProcessFd wake)
-    : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+    : epoll_(std::move(epoll)), wake_(std::move(wake)) {
+  posted_.reserve(kPostedWithoutMemory);
+}
 
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   ProcessFd epoll = ProcessFd::from([] { return ::epoll_create1(EPOLL_CLOEXEC); });
@@ -84,19 +86,35 @@ int EventLoop::run_once(std::int64_t until_ns) {
 void EventLoop::post(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   posted_.push_back(std::move(work));
+  wake();
+}
+
+void EventLoop::wake() {
   const std::uint64_t one = 1;  // cannot fail: the counter is far from full
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
 }
 
+// What follows a piece of work that throws is not lost.
 void EventLoop::run_posted() {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
-  std::vector<std::function<void()>> work;
-  {
-    const std::lock_guard lock(mutex_);
-    work.swap(posted_);
+  try {
+    while (const auto work = take_posted()) work();
+  } catch (...) {
+    wake();
+    throw;
   }
-  for (const auto& item : work) item();
+}
+
+// Empty: there is none.
+std::function<void()> EventLoop::take_posted() {
+  const std::lock_guard lock(mutex_);
+  if (next_posted_ == posted_.size()) {
+    posted_.clear();
+    next_posted_ = 0;
+    return {};
+  }
+  return std::move(posted_[next_posted_++]);
 }
 
 }  // namespace tutti::control

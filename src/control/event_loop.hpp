@@ -31,7 +31,8 @@ class EventLoop {
   // Waits for events until `until_ns` (monotonic; INT64_MAX: for ever) and serves what came.
   // Returns how many there were.
   int run_once(std::int64_t until_ns);
-  // Runs `work` on the loop's thread, soon. Any thread.
+  // Runs `work` on the loop's thread, soon. Any thread. Needs no memory for as few as are under way
+  // when a rank leaves.
   void post(std::function<void()> work);
 
  private:
@@ -42,6 +43,10 @@ class EventLoop {
 
   EventLoop(ProcessFd epoll, ProcessFd wake);
   void run_posted();
+  [[nodiscard]] std::function<void()> take_posted();
+  void wake();
+
+  static constexpr std::size_t kPostedWithoutMemory = 64;
 
   ProcessFd epoll_;
   ProcessFd wake_;
@@ -49,6 +54,7 @@ class EventLoop {
   std::unordered_map<Token, Watch> watches_;
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;  // guarded by mutex_
+  std::size_t next_posted_ = 0;                // guarded by mutex_: those before have run
 };
 
 }  // namespace tutti::control

@@ -186,9 +186,7 @@ Error Links::blame(Rank peer, Error error) const {
 void Links::drop(Rank peer, bool orderly) {
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
-  if (orderly) {
-    static_cast<void>(found->second.channel.send(start_frame({.type = FrameType::kBye}).bytes()));
-  }
+  if (orderly) found->second.channel.send_last(bye_);
   links_.erase(found);
 }
 

@@ -107,6 +107,7 @@ class Links {
   std::function<bool()> over_;
   std::vector<std::string> addresses_;
   std::map<Rank, Link> links_;
+  const std::vector<std::byte> bye_ = start_frame({.type = FrameType::kBye}).take();
   PacketBuffer buffer_;
   std::uint64_t use_count_ = 0;
   std::uint64_t call_count_ = 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <new>
 
 #include "base/clock.hpp"
 #include "base/host.hpp"
@@ -413,10 +414,14 @@ bool Plane::is_told_to_stop() const {
 void Plane::interrupt() {
   interrupted_.store(true, std::memory_order_relaxed);
   if (stop_) stop_->raise();
-  if (service_) {
-    service_->mailbox().fail(
-        {Code::kInvalidUsage, "the communicator was closed during an exchange", kNoRank});
+  if (!service_) return;
+  Error error{Code::kInvalidUsage, {}, kNoRank};
+  try {
+    error.message = "the communicator was closed during an exchange";
+  } catch (const std::bad_alloc&) {
+    // Without a text, then.
   }
+  service_->mailbox().fail(std::move(error));
 }
 
 }  // namespace tutti::control

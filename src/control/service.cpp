@@ -170,7 +170,8 @@ void Service::stop() {
   thread_.reset();
   leave_root();
   say_bye();
-  while (!connections_.empty()) hang_up(connections_.begin()->first);
+  for (const auto& [key, connection] : connections_) loop_->remove(connection.token);
+  connections_.clear();
   peer_watch_->stop();
   lobbies_.clear();
 }
@@ -439,7 +440,7 @@ void Service::hear_revoke(Rank by) {
 void Service::say_bye() {
   for (auto& [key, connection] : connections_)
     if (connection.watched && !std::exchange(connection.said_bye, true))
-      static_cast<void>(connection.channel.send(start_frame({.type = FrameType::kBye}).bytes()));
+      connection.channel.send_last(bye_);
 }
 
 void Service::leave_watches() {

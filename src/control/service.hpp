@@ -23,6 +23,7 @@
 #include "control/control_plane.hpp"
 #include "control/lobby.hpp"
 #include "control/mailbox.hpp"
+#include "control/messages.hpp"
 #include "control/peer_watch.hpp"
 
 namespace tutti::control {
@@ -161,6 +162,7 @@ class Service {
   ConnectionKey next_key_ = 1;
   std::map<ConnectionKey, Connection> connections_;
   PacketBuffer buffer_;
+  const std::vector<std::byte> bye_ = start_frame({.type = FrameType::kBye}).take();
   Channel root_;
   EventLoop::Token root_token_ = 0;
 };

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that runs out of memory at its n-th allocation, for every n: in a call or while it leaves,
+// the library ends neither the program nor a thread of it, and the call says what is wrong. The
+// failure table's rows of memory meet these places by chance.
+#include <gtest/gtest.h>
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "forked_job.hpp"
+
+namespace {
+
+// Allocations of any thread that still succeed.
+std::atomic<std::int64_t> left{INT64_MAX};
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (left.fetch_sub(1, std::memory_order_relaxed) <= 0) return nullptr;
+  return alignment <= alignof(std::max_align_t)
+             ? std::malloc(bytes)
+             : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+void* allocate_or_throw(std::size_t bytes, std::size_t alignment = 1) {
+  void* const memory = allocate(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// Found before libstdc++'s, by the library too.
+#define FOR_ALL __attribute__((visibility("default"), noinline))
+FOR_ALL void* operator new(std::size_t bytes) { return allocate_or_throw(bytes); }
+FOR_ALL void* operator new[](std::size_t bytes) { return allocate_or_throw(bytes); }
+FOR_ALL void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate_or_throw(bytes, static_cast<std::size_t>(alignment));
+}
+FOR_ALL void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes, 1);
+}
+FOR_ALL void operator delete(void* memory) noexcept { std::free(memory); }
+FOR_ALL void operator delete[](void* memory) noexcept { std::free(memory); }
+FOR_ALL void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+FOR_ALL void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+FOR_ALL void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+FOR_ALL void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace tutti::test {
+namespace {
+
+// Under which memory ends at the n-th allocation, until the guard goes.
+struct Scarce {
+  explicit Scarce(std::int64_t n) { left = n; }
+  Scarce(const Scarce&) = delete;
+  Scarce& operator=(const Scarce&) = delete;
+  ~Scarce() { left = INT64_MAX; }
+};
+
+using Steps = void (*)(tuttiComm_t comm);
+
+// Until `n` is larger than what the steps allocate, in jobs of two processes.
+void run_out_of_memory(Steps victim, Steps other) {
+  constexpr std::int64_t kMost = 600;
+  bool all = false;
+  for (std::int64_t n = 0; n < kMost && !all && !::testing::Test::HasFailure(); n += 1 + n / 40) {
+    SCOPED_TRACE("allocation " + std::to_string(n));
+    run_processes(2, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+      if (self.rank == 1) return other(std::exchange(comm, nullptr));
+      const Scarce scarce(n);
+      victim(std::exchange(comm, nullptr));
+    });
+  }
+}
+
+void sum(tuttiComm_t comm) {
+  std::int32_t data[8] = {};
+  static_cast<void>(tuttiAllReduce(data, data, 8, tuttiInt32, tuttiSum, comm, nullptr));
+}
+
+class OutOfMemory : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { ::setenv("TUTTI_TRANSPORT", GetParam(), 1); }
+  void TearDown() override { ::unsetenv("TUTTI_TRANSPORT"); }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, OutOfMemory, ::testing::Values("shm", "tcp"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(OutOfMemory, WhileItLeaves) {
+  run_out_of_memory([](tuttiComm_t comm) { EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess); },
+                    [](tuttiComm_t comm) { EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess); });
+}
+
+TEST_P(OutOfMemory, InAFirstCallAndTheAbortAfterIt) {
+  const Steps steps = [](tuttiComm_t comm) {
+    sum(comm);
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+  };
+  run_out_of_memory(steps, steps);
+}
+
+}  // namespace
+}  // namespace tutti::test
