@@ -35,7 +35,10 @@ inline constexpr std::size_t kCellHeaderBytes = 16;
 inline constexpr std::size_t kCellPayloadBytes = kCellBytes - kCellHeaderBytes;
 inline constexpr std::size_t kCellsPerPair = 16;  // 8 KiB per ordered pair
 inline constexpr std::size_t kSlotHeaderBytes = 64;
-inline constexpr std::uint32_t kMaxConnectionsPerPair = 8;
+// Connections of an ordered pair: those that plans share out, and one for sends and receives.
+inline constexpr std::uint32_t kPlanConnectionsPerPair = 8;
+inline constexpr std::uint32_t kPointToPointIndex = kPlanConnectionsPerPair;
+inline constexpr std::uint32_t kMaxConnectionsPerPair = kPlanConnectionsPerPair + 1;
 inline constexpr std::uint32_t kMaxSlots = 64;  // per connection; also how far ahead a peer may be
 
 struct Cell {

@@ -26,7 +26,7 @@ struct PairArea {
   ConnectionWords words[kMaxConnectionsPerPair];
   Cell cells[kCellsPerPair];
 };
-static_assert(sizeof(PairArea) == 9 * 1024);
+static_assert(sizeof(PairArea) == 9 * 1024 + 128);
 
 struct InboxLayout {
   std::int32_t ranks = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "transports/pair_slots.hpp"
 #include "transports/shm/shm_transport.hpp"
 #include "transports/tcp/tcp_transport.hpp"
 #include "transports/verbs/verbs_transport.hpp"
@@ -15,10 +16,17 @@ namespace {
 
 bool always(const Config& /*config*/) { return true; }
 
+// For plans, and for sends and receives. Too large a part for plans is refused as it is.
+std::uint64_t arena_bytes(const ControlChannel& control, const Config& config) {
+  if (config.arena_bytes > kMaxArenaBytes) return config.arena_bytes;
+  return PairSlots(static_cast<std::int32_t>(control.peers().size()), config.arena_bytes)
+      .arena_bytes();
+}
+
 Result<OpenedTransport> open_shm(ControlChannel& control, const TransportOptions& options) {
-  TUTTI_TRY_ASSIGN(
-      auto transport,
-      make_shm_transport(control, {.arena_bytes = options.config.arena_bytes, .log = options.log}));
+  TUTTI_TRY_ASSIGN(auto transport,
+                   make_shm_transport(control, {.arena_bytes = arena_bytes(control, options.config),
+                                                .log = options.log}));
   return OpenedTransport{std::move(transport)};
 }
 
@@ -31,12 +39,13 @@ bool has_active_port(const Config& config) {
 Result<OpenedTransport> open_verbs(ControlChannel& control, const TransportOptions& options) {
   constexpr std::uint8_t kInfiniBand = 1, kEthernet = 2;
   const Config& config = options.config;
-  TUTTI_TRY_ASSIGN(VerbsWay way, make_verbs_transport(control, {.hca = config.ib_hca,
-                                                                .gid_index = config.ib_gid_index,
-                                                                .timeout = config.ib_timeout,
-                                                                .retries = config.ib_retries,
-                                                                .arena_bytes = config.arena_bytes,
-                                                                .log = options.log}));
+  TUTTI_TRY_ASSIGN(VerbsWay way,
+                   make_verbs_transport(control, {.hca = config.ib_hca,
+                                                  .gid_index = config.ib_gid_index,
+                                                  .timeout = config.ib_timeout,
+                                                  .retries = config.ib_retries,
+                                                  .arena_bytes = arena_bytes(control, config),
+                                                  .log = options.log}));
   TUTTI_TRY(way.transport->listen());
   return OpenedTransport{std::move(way.transport), way.port.ethernet ? kEthernet : kInfiniBand};
 }
@@ -53,7 +62,7 @@ Result<OpenedTransport> open_tcp(ControlChannel& control, const TransportOptions
                                   self.rank, self.host));
   TUTTI_TRY_ASSIGN(auto transport,
                    make_tcp_transport(control, {.ip = options.ip.empty() ? "127.0.0.1" : options.ip,
-                                                .arena_bytes = options.config.arena_bytes,
+                                                .arena_bytes = arena_bytes(control, options.config),
                                                 .log = options.log}));
   return OpenedTransport{std::move(transport)};
 }

@@ -80,10 +80,10 @@
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
  * -GetAsyncError, -Split, -Shrink, -Revoke, -Register, -Deregister, -WindowRegister and
  * -WindowDeregister, tuttiMemAlloc and tuttiMemFree, tuttiAllReduce, -Reduce, -Broadcast, -Bcast,
- * -ReduceScatter, -AllGather, -AlltoAll, -Gather, -Scatter and -Barrier, groups of these and their
- * simulation, tuttiRedOpCreatePreMulSum and tuttiRedOpDestroy, and the extensions. The other
- * functions are declared so that programs compile; each says below that it returns
- * tuttiNotSupported.
+ * -ReduceScatter, -AllGather, -AlltoAll, -Gather, -Scatter and -Barrier, tuttiSend and tuttiRecv,
+ * groups of these, the simulation of groups of collectives, tuttiRedOpCreatePreMulSum and
+ * tuttiRedOpDestroy, and the extensions. tuttiNotSupported says what else is missing: `blocking =
+ * 0`, streams with host memory, and more than one id.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -575,16 +575,27 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* ---- Point to point ---------------------------------------------------------------------------
- */
+ * A call concerns this rank and `peer` alone. The sends of one rank to another meet that one's
+ * receives in the order in which each side issued them; count and data type must be equal. They are
+ * ordered with nothing else, and ranks may issue different numbers of them between two collectives.
+ * A count of 0 moves nothing and needs no counterpart.
+ * Alone, a call returns when its bytes need no more of this rank: a receive when they are there, a
+ * send at the latest when they are received, and sooner where they fit into the slots of the pair
+ * (4 of at most 64 KiB). So a program that relies on a send's returning before its receive is
+ * called is wrong. In a group all sends and receives progress together, beside the collectives of
+ * the group, and in any pattern. A rank may send to itself, with the receive in the same group
+ * (else tuttiInvalidUsage, and nothing was sent).
+ * Host memory; `stream` must be NULL (else tuttiNotSupported).
+ * Errors, before anything is sent: tuttiInvalidArgument for the buffer, the count, the type and the
+ * peer; tuttiNotSupported for device memory. Later: tuttiInvalidUsage if count or type differ at
+ * both ends, tuttiRemoteError if a rank died, failed, left or aborted, tuttiTimeout without a
+ * counterpart, tuttiSystemError. Each poisons the communicator. */
 
-/* Sends sendbuff[0..count) to `peer`, which calls tuttiRecv with the same count and data type.
- * Sends and receives that must progress together belong in one group.
- * Returns tuttiNotSupported in this version. */
+/* Sends sendbuff[0..count) to `peer`, which calls tuttiRecv. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype,
                                   int peer, tuttiComm_t comm, tuttiStream_t stream);
 
-/* Receives recvbuff[0..count) from `peer`, which calls tuttiSend with the same count and data type.
- * Returns tuttiNotSupported in this version. */
+/* Receives recvbuff[0..count) from `peer`, which calls tuttiSend. */
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer,
                                   tuttiComm_t comm, tuttiStream_t stream);
 
@@ -613,7 +624,8 @@ TUTTI_API tuttiResult_t tuttiGroupEnd(void);
  * take by the price that the choice of algorithms uses: one after the other on one communicator, at
  * the same time on several. Errors: tuttiInvalidArgument for `simInfo`, and tuttiInvalidUsage in an
  * inner group (the group stays open); tuttiInvalidUsage if the group makes communicators,
- * tuttiNotSupported for device memory, and the error of a call in the group (it is closed). */
+ * tuttiNotSupported for device memory and for sends and receives, and the error of a call in the
+ * group (it is closed). */
 TUTTI_API tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* simInfo);
 
 /* ---- Extensions: functions that NCCL does not have ----------------------------------------------

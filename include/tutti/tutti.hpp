@@ -455,6 +455,21 @@ class Communicator {
         comm_);
   }
 
+  // Send and receive: `input` here = `output` at `peer`, of one size and type (tuttiSend). Those
+  // that must progress together belong in one Group.
+  template <ElementRange In>
+  void send(const In& input, int peer, tuttiStream_t stream = nullptr) {
+    check(tuttiSend(std::ranges::data(input), std::ranges::size(input),
+                    data_type_of<std::ranges::range_value_t<In>>, peer, comm_, stream),
+          comm_);
+  }
+  template <WritableElementRange Out>
+  void recv(Out&& output, int peer, tuttiStream_t stream = nullptr) {
+    check(tuttiRecv(std::ranges::data(output), std::ranges::size(output),
+                    data_type_of<std::ranges::range_value_t<Out>>, peer, comm_, stream),
+          comm_);
+  }
+
   // Returns on no rank before all ranks have called it.
   void barrier(tuttiStream_t stream = nullptr) { check(tuttiBarrier(comm_, stream), comm_); }
 

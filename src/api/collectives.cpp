@@ -156,26 +156,9 @@ Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStr
   return call;
 }
 
-// Runs a call, or puts it into the thread's group.
-Status submit_checked(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
-  TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, raw.function));
-  TUTTI_TRY_ASSIGN(const Call call, check_call(raw, *communicator, stream));
-  Group& group = Group::current();
-  if (group.active()) {
-    TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, raw.function));
-    group.add(handle, call);
-    return {};
-  }
-  HeldCall one{communicator, call, nullptr};
-  return call.on_device ? run_on_devices({&one, 1}) : run_operations({&one, 1});
-}
-
-// An error of a call in a group is the group's too.
 tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
-  return guarded(raw.function, comm, [&] {
-    const Status status = submit_checked(raw, comm, stream);
-    if (!status && Group::current().active()) Group::current().fail(status.error());
-    return status;
+  return tutti::submit(raw.function, comm, [&](Communicator& communicator) {
+    return check_call(raw, communicator, stream);
   });
 }
 

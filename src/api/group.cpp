@@ -132,6 +132,8 @@ Result<double> Group::price() const {
     TUTTI_TRY_ASSIGN(const Hold held, hold(issued.handle));
     if (issued.call.on_device)
       return make_error(Code::kNotSupported, "calls with device memory cannot be simulated yet");
+    if (is_point_to_point(issued.call.collective))
+      return make_error(Code::kNotSupported, "sends and receives have no price yet");
     Communicator* const communicator = held->get()->communicator.load(std::memory_order_acquire);
     const InFlightCall in_flight(communicator->call_slot(), "tuttiGroupSimulateEnd");
     TUTTI_TRY(in_flight.status());
@@ -222,6 +224,31 @@ Status Group::run_tasks(const std::vector<TaskQueue>& queues) {
   TUTTI_TRY(together.run(queues.size()));
   tasks_.clear();
   return {};
+}
+
+namespace {
+
+Status run_or_hold(const char* function, tuttiComm* comm, const CheckCall& check) {
+  TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
+  TUTTI_TRY_ASSIGN(const Call call, check(*communicator));
+  Group& group = Group::current();
+  if (group.active()) {
+    TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
+    group.add(handle, call);
+    return {};
+  }
+  HeldCall one{communicator, call, nullptr};
+  return call.on_device ? run_on_devices({&one, 1}) : run_operations({&one, 1});
+}
+
+}  // namespace
+
+tuttiResult_t submit(const char* function, tuttiComm* comm, const CheckCall& check) {
+  return guarded(function, comm, [&] {
+    const Status status = run_or_hold(function, comm, check);
+    if (!status && Group::current().active()) Group::current().fail(status.error());
+    return status;
+  });
 }
 
 }  // namespace tutti

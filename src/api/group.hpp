@@ -85,4 +85,9 @@ class Group {
   std::optional<Error> error_;
 };
 
+// What every C function of a communication call does: runs the call that `check` makes, or puts it
+// into the thread's group. An error of a call in a group is the group's too.
+using CheckCall = std::function<Result<Call>(Communicator& communicator)>;
+[[nodiscard]] tuttiResult_t submit(const char* function, tuttiComm* comm, const CheckCall& check);
+
 }  // namespace tutti

@@ -34,13 +34,15 @@ enum class Collective : std::uint8_t {
   kAllToAll,
   kGather,
   kScatter,
-  kSendRecv,
+  kSend,  // point to point: the root is the peer
+  kRecv,
   kBarrier,  // runs as an all-reduce of one byte
 };
-inline constexpr std::size_t kCollectiveCount = 11;  // with kNone
+inline constexpr std::size_t kCollectiveCount = 12;  // with kNone
 
-// The part of the data that a buffer holds: all of it, or the rank's own block.
-enum class Extent : std::uint8_t { kWhole, kOwnBlock };
+// The part of the data that a buffer holds: all of it, the rank's own block, or none: the call has
+// no such buffer.
+enum class Extent : std::uint8_t { kWhole, kOwnBlock, kNone };
 
 // The input or the output of a call.
 struct BufferRule {
@@ -81,11 +83,12 @@ struct CollectiveInfo {
   }
   // True if `rank` has this buffer.
   [[nodiscard]] static constexpr bool has(const BufferRule& rule, Rank rank, Rank root) {
-    return !rule.root_only || rank == root;
+    return rule.extent != Extent::kNone && (!rule.root_only || rank == root);
   }
   // The number of elements of a buffer, on a rank that has it, for a call's count.
   [[nodiscard]] constexpr std::uint64_t elements(const BufferRule& rule, std::uint64_t count,
                                                  std::int32_t ranks) const {
+    if (rule.extent == Extent::kNone) return 0;
     return rule.extent == Extent::kWhole ? count * blocks_among(ranks) : count;
   }
   // The number, in the whole data, of the first element of the buffer of `rank`.
@@ -147,7 +150,8 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
      .output = {.extent = Extent::kOwnBlock},
      .outcome = Outcome::kRootsInput,
      .bus = BusFactor::kOthers},
-    {.name = "sendrecv"},
+    {.name = "send", .rooted = true, .output = {.extent = Extent::kNone}},
+    {.name = "recv", .rooted = true, .input = {.extent = Extent::kNone}},
     {.name = "barrier", .outcome = Outcome::kReduction},
 }};
 
@@ -156,6 +160,10 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
 }
 [[nodiscard]] constexpr std::string_view name_of(Collective collective) {
   return info_of(collective).name;
+}
+// Does the call concern two ranks alone?
+[[nodiscard]] constexpr bool is_point_to_point(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kRecv;
 }
 // The collective whose schedules a call runs, and whose choices hold for it. A rank's result of an
 // all-reduce depends on every rank's input, so none has it before all have come.

@@ -27,7 +27,18 @@ std::uint64_t OperationSignature::hash() const {
   return mixed == 0 ? 1 : mixed;
 }
 
+OperationSignature counterpart(const OperationSignature& signature, Rank self) {
+  OperationSignature other = signature;
+  other.collective =
+      signature.collective == Collective::kSend ? Collective::kRecv : Collective::kSend;
+  other.root = self;
+  return other;
+}
+
 std::string OperationSignature::to_string() const {
+  if (is_point_to_point(collective))
+    return fmt::format("{} of {} {} {} rank {}", name_of(collective), count, name_of(type),
+                       collective == Collective::kSend ? "to" : "from", root);
   std::string text =
       fmt::format("{} #{} count {} {}", name_of(collective), operation, count, name_of(type));
   if (info_of(collective).reduces()) text += fmt::format(" {}", name_of(op));

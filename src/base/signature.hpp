@@ -13,7 +13,7 @@ namespace tutti {
 
 // What an operation is; must be equal on all ranks.
 struct OperationSignature {
-  std::uint64_t operation = 0;  // number in the communicator, from 1
+  std::uint64_t operation = 0;  // number in the communicator, from 1; point to point has none
   Collective collective = Collective::kNone;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -25,8 +25,11 @@ struct OperationSignature {
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
   [[nodiscard]] std::uint64_t hash() const;
-  // "all_reduce #12 count 1024 float sum plan 9af3..."
+  // "all_reduce #12 count 1024 float sum plan 9af3..."; "send of 1024 float to rank 3"
   [[nodiscard]] std::string to_string() const;
 };
+
+// The call that matches one point to point, at its peer: the recv of a send of rank `self`.
+[[nodiscard]] OperationSignature counterpart(const OperationSignature& signature, Rank self);
 
 }  // namespace tutti

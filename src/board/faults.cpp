@@ -8,7 +8,8 @@ namespace {
 
 // "during all_reduce #12 count 1024 float sum", or nothing where no operation was under way.
 std::string during(const OperationSignature& signature) {
-  return signature.operation == 0 ? std::string{} : " during " + signature.to_string();
+  return signature.collective == Collective::kNone ? std::string{}
+                                                   : " during " + signature.to_string();
 }
 
 // Says what a dead rank was doing, as far as it is known.

@@ -179,6 +179,7 @@ Status Communicator::agree_on_plans(Deadline deadline) {
   windows_.emplace(members_.control());
   TUTTI_TRY(join_on_device());
   plans_.emplace(members_, agreement_, transport_.get(), lent_, *windows_);
+  pairs_.emplace(members_, transport_.get());
   if (ranks() > 1) {
     // Before the exchange, so that ranks of one process find each other's after it.
     lent_ = LentMemory(members_.control().session(), rank(), members_.board().call_record(rank()));
@@ -327,11 +328,19 @@ Status Communicator::finalize() {
   return {};
 }
 
+std::set<Rank> Communicator::connected() const {
+  std::set<Rank> peers;
+  if (plans_) peers = plans_->connected();
+  if (pairs_) peers.merge(pairs_->connected());
+  return peers;
+}
+
 void Communicator::leave() {
   if (!members_.entered()) return;
   // An inherited copy shares board and connections with its parent, who is still alive.
   if (members_.of_this_process())
-    part(members_, transport_.get(), plans_ ? &*plans_ : nullptr, counts_.issued);
+    part(
+        members_, transport_.get(), [this] { return connected(); }, counts_.issued);
   members_.control().forget_peers();
   if (transport_) transport_->close();
   members_.control().close();
@@ -355,7 +364,8 @@ Communicator::Info Communicator::info() const {
     info.last_replicas = last->options.replicas;
   }
   info.operations = counts_.completed;
-  const TrafficCounters traffic = plans_->traffic();
+  TrafficCounters traffic = plans_->traffic();
+  traffic += pairs_->traffic();
   info.payload_bytes_sent = traffic.payload_bytes;
   info.messages_sent = traffic.messages;
   info.lent_bytes_sent = traffic.lent_bytes;

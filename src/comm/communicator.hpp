@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -28,6 +29,7 @@
 #include "comm/plan_cache.hpp"
 #include "comm/rank_on_device.hpp"
 #include "comm/shrink.hpp"
+#include "comm/transfers.hpp"
 #include "comm/window.hpp"
 #include "exec/waiter.hpp"
 #include "transports/transport.hpp"
@@ -138,6 +140,7 @@ class Communicator {
   // For operations.
   [[nodiscard]] Membership& members() { return members_; }
   [[nodiscard]] PlanCache& plans() { return *plans_; }
+  [[nodiscard]] PairConnections& pairs() { return *pairs_; }
   [[nodiscard]] Transport* transport() const { return transport_.get(); }  // null: one rank
   [[nodiscard]] OperationCounts& counts() { return counts_; }
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
@@ -155,6 +158,8 @@ class Communicator {
       std::unique_ptr<Communicator> communicator, const Meet& meet, const std::stop_token& cancel);
   [[nodiscard]] Status join(const Meet& meet, const std::stop_token& cancel);
   [[nodiscard]] Status agree_on_plans(Deadline deadline);
+  // The ranks to which some plan, send or receive has a connection.
+  [[nodiscard]] std::set<Rank> connected() const;
   // Before the exchange of settings, so that ranks of one process know each other's devices after
   // it.
   [[nodiscard]] Status join_on_device();
@@ -165,10 +170,11 @@ class Communicator {
   device::Platform* const platform_;
   std::unique_ptr<Transport> transport_;
   Agreement agreement_;
-  LentMemory lent_;                     // of the operation at hand, to peers that read it
-  std::optional<WindowTable> windows_;  // there once joined
-  std::optional<PlanCache> plans_;      // the same
-  std::optional<Shrink> shrink_;        // the same
+  LentMemory lent_;                       // of the operation at hand, to peers that read it
+  std::optional<WindowTable> windows_;    // there once joined
+  std::optional<PlanCache> plans_;        // the same
+  std::optional<PairConnections> pairs_;  // the same
+  std::optional<Shrink> shrink_;          // the same
   std::unique_ptr<RankOnDevice> on_device_;
   std::map<std::uint64_t, std::uint64_t> registered_;  // the transport's key, by id
   OperationCounts counts_;

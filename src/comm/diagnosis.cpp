@@ -40,15 +40,19 @@ Rank Diagnosis::late() const {
 
 bool Diagnosis::has_left(Rank peer) const {
   const RankState state = board_.state(peer);
-  return (state == RankState::kLeft || state == RankState::kLeaving) && !has_entered(peer);
+  const bool left = state == RankState::kLeft || state == RankState::kLeaving;
+  return left && (is_point_to_point(mine_.collective) || !has_entered(peer));
 }
 
 std::optional<Poison> Diagnosis::departed(Rank peer) const {
   if (!has_left(peer)) return std::nullopt;
-  return of(peer, Poison::Kind::kLeft, Code::kRemoteError);
+  Poison poison = of(peer, Poison::Kind::kLeft, Code::kRemoteError);
+  if (is_point_to_point(mine_.collective)) poison.mine = counterpart(mine_, reporter_);
+  return poison;
 }
 
 std::optional<Poison> Diagnosis::mismatch_with(Rank peer) const {
+  if (is_point_to_point(mine_.collective)) return std::nullopt;
   const std::uint64_t last = board_.last_entered(peer);
   const auto mine = last < mine_.operation ? board_.signature(reporter_, last)
                                            : std::optional<OperationSignature>(mine_);
@@ -83,8 +87,8 @@ Rank Diagnosis::culprit_of_wait(Rank suspect, bool ask) const {
       if (ask && !board_.ask(rank, mine_.operation, Deadline::in_ns(kMostAskNs))) return rank;
     }
     const bool inside = board_.last_left(rank) < board_.last_entered(rank);
-    if (!inside && !has_entered(rank)) return rank;
     const Rank next = board_.waits_for(rank);
+    if (!inside && !has_entered(rank) && next == kNoRank) return rank;
     if (next < 0 || next >= members_.ranks() || next == rank) return rank;
     if (next == reporter_) break;
     rank = next;

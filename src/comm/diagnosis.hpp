@@ -20,7 +20,8 @@ inline constexpr std::int64_t kMostAskNs = 500'000'000;
 // has called the same and says so itself: no plan is like any.
 [[nodiscard]] bool are_alike(const OperationSignature& a, const OperationSignature& b);
 
-// Of one call, `mine`, of the rank `reporter` (another of this process, of a job on devices).
+// Of one call, `mine`, of the rank `reporter` (another of this process, of a job on devices). One
+// point to point has no number: what a peer has called of that kind is not on the board.
 class Diagnosis {
  public:
   Diagnosis(const Membership& members, const OperationSignature& mine)

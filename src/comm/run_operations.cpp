@@ -2,12 +2,14 @@
 #include "comm/run_operations.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "comm/operation.hpp"
+#include "comm/transfers.hpp"
 #include "exec/waiter.hpp"
 
 namespace tutti {
@@ -17,13 +19,14 @@ namespace {
 constexpr std::uint32_t kPoisonPollRounds = 64;
 
 // Asks, once in a wait that has become longer than most, and at once after it was so.
-void look_for_peer(const Operation& operation, Waiter& waiter, WaitPolicy& policy) {
+void look_for_peer(const LongWait& operation, Waiter& waiter, WaitPolicy& policy) {
   const bool here = operation.peer_shares_core();
   if (here) waiter.stop_spinning();
   policy.look_at = here ? 1 : WaitPolicy::kFirstLook;
 }
 
-Status carry_out(Operation& operation, WaitPolicy& policy) {
+template <typename Work>
+Status carry_out(Work& operation, WaitPolicy& policy) {
   TUTTI_TRY(operation.start());
   Waiter waiter(policy);
   std::uint32_t rounds = 0;
@@ -42,51 +45,82 @@ Status carry_out(Operation& operation, WaitPolicy& policy) {
   return {};
 }
 
-Status run_alone(Communicator& communicator, const Call& call) {
-  const InFlightCall in_flight(communicator.call_slot(), info_of(call.collective).name.data());
-  if (!in_flight) return in_flight.status();
-  Operation operation(communicator, call);
+template <typename Work>
+Status run_work(Communicator& communicator, Work& work) {
   try {
-    const Status status = carry_out(operation, communicator.wait_policy());
-    if (!status) operation.give_up();
+    const Status status = carry_out(work, communicator.wait_policy());
+    if (!status) work.give_up();
     return status;
   } catch (...) {
-    operation.give_up_by_exception();
+    work.give_up_by_exception();
     throw;
   }
 }
 
-// The operations of one communicator in a group, in issue order.
+Status run_alone(Communicator& communicator, const Call& call) {
+  const InFlightCall in_flight(communicator.call_slot(), info_of(call.collective).name.data());
+  if (!in_flight) return in_flight.status();
+  if (!is_point_to_point(call.collective)) {
+    Operation operation(communicator, call);
+    return run_work(communicator, operation);
+  }
+  Transfers transfers(communicator);
+  transfers.add(call);
+  return run_work(communicator, transfers);
+}
+
+// What a communicator does in a group: its operations in issue order, and beside them its sends and
+// receives, all together.
 struct Queue {
+  template <typename Work>
   struct Entry {
-    Operation operation;
+    explicit Entry(Communicator& communicator) : work(communicator) {}
+    Entry(Communicator& communicator, const Call& call) : work(communicator, call) {}
+    Work work;
     bool started = false;
   };
   Communicator* communicator = nullptr;
-  std::vector<Entry> entries;
+  std::deque<Entry<Operation>> operations;
   std::size_t next = 0;
-  std::optional<InFlightCall> in_flight;           // given back when the last entry has ended
+  std::unique_ptr<Entry<Transfers>> transfers;
+  std::optional<InFlightCall> in_flight;           // given back when all has ended
   std::vector<std::shared_ptr<const void>> holds;  // let go after that
+
+  void add(const Call& call) {
+    if (!is_point_to_point(call.collective)) {
+      operations.emplace_back(*communicator, call);
+      return;
+    }
+    if (transfers == nullptr) transfers = std::make_unique<Entry<Transfers>>(*communicator);
+    transfers->work.add(call);
+  }
+  [[nodiscard]] bool done() const {
+    return next == operations.size() && (transfers == nullptr || transfers->work.done());
+  }
 };
 
 // One turn. True if it moved or ended.
-Result<bool> turn(Queue::Entry& entry, std::int64_t waited_ns, bool slow) {
+template <typename Work>
+Result<bool> turn(Queue::Entry<Work>& entry, std::int64_t waited_ns, bool slow) {
   if (!std::exchange(entry.started, true)) {
-    TUTTI_TRY(entry.operation.start());
+    TUTTI_TRY(entry.work.start());
     return true;
   }
-  TUTTI_TRY_ASSIGN(const bool moved, entry.operation.advance());
-  if (moved || entry.operation.done()) return true;
-  if (slow || entry.operation.disturbed()) TUTTI_TRY(entry.operation.look_around(waited_ns));
+  TUTTI_TRY_ASSIGN(const bool moved, entry.work.advance());
+  if (moved || entry.work.done()) return true;
+  if (slow || entry.work.disturbed()) TUTTI_TRY(entry.work.look_around(waited_ns));
   return false;
 }
 
-// A turn whose exception ends every operation of the group before it goes on.
-Result<bool> guarded_turn(Queue::Entry& entry, std::int64_t waited_ns, bool slow) {
+// A turn after whose error or exception the work is done; the group goes on.
+template <typename Work>
+Result<bool> guarded_turn(Queue::Entry<Work>& entry, std::int64_t waited_ns, bool slow) {
   try {
-    return turn(entry, waited_ns, slow);
+    Result<bool> moved = turn(entry, waited_ns, slow);
+    if (!moved) entry.work.give_up();
+    return moved;
   } catch (const std::exception& error) {
-    entry.operation.give_up_by_exception();
+    entry.work.give_up_by_exception();
     return make_error(Code::kSystemError, error.what());
   }
 }
@@ -99,10 +133,10 @@ Result<std::vector<Queue>> make_queues(std::span<HeldCall> calls) {
     if (queue == queues.end()) {
       InFlightCall in_flight(communicator->call_slot(), "tuttiGroupEnd");
       if (!in_flight) return tl::unexpected(in_flight.status().error());
-      queues.push_back({communicator, {}, 0, std::move(in_flight), {}});
+      queues.push_back({communicator, {}, 0, nullptr, std::move(in_flight), {}});
       queue = queues.end() - 1;
     }
-    queue->entries.push_back({Operation(*communicator, call)});
+    queue->add(call);
     queue->holds.push_back(std::move(hold));
   }
   return queues;
@@ -116,21 +150,27 @@ Status run_operations(std::span<HeldCall> calls) {
   Status first_error;
   Waiter waiter(calls[0].communicator->wait_policy());
   bool slow = false;
+  const auto carry = [&](auto& entry) {
+    const Result<bool> result = guarded_turn(entry, waiter.waited_ns(), slow);
+    if (!result && first_error) first_error = tl::unexpected(result.error());
+    return !result || *result;
+  };
   for (bool left = true; left;) {
     left = false;
     bool moved = false;
     for (Queue& queue : queues) {
-      if (queue.next == queue.entries.size()) continue;
+      if (queue.done()) continue;
       left = true;
-      Queue::Entry& entry = queue.entries[queue.next];
-      const Result<bool> result = guarded_turn(entry, waiter.waited_ns(), slow);
-      if (!result && first_error) first_error = tl::unexpected(result.error());
-      if (!result) entry.operation.give_up();
-      moved |= !result || *result;
-      if (entry.operation.done() && ++queue.next == queue.entries.size()) {
-        queue.in_flight.reset();
-        queue.holds.clear();
+      if (queue.next < queue.operations.size()) {
+        auto& entry = queue.operations[queue.next];
+        moved |= carry(entry);
+        if (entry.work.done()) ++queue.next;
       }
+      if (queue.transfers != nullptr && !queue.transfers->work.done())
+        moved |= carry(*queue.transfers);
+      if (!queue.done()) continue;
+      queue.in_flight.reset();
+      queue.holds.clear();
     }
     slow = false;
     if (moved)

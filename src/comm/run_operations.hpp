@@ -21,9 +21,9 @@ struct HeldCall {
 };
 
 // Runs operations in the calling thread until all are done. Those of one communicator run in the
-// order given, those of different communicators by turns. Returns the first error; every operation
-// has ended then. Of several, what holds a communicator is let go as soon as its own have ended, so
-// that an abort waits for no other communicator.
+// order given, beside its sends and receives; those of different communicators by turns. Returns
+// the first error; every operation has ended then. Of several, what holds a communicator is let go
+// as soon as its own have ended, so that an abort waits for no other communicator.
 [[nodiscard]] Status run_operations(std::span<HeldCall> calls);
 
 }  // namespace tutti

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <exception>
 
-#include "comm/plan_cache.hpp"
 #include "exec/waiter.hpp"
 #include "transports/registry.hpp"
 #include "transports/routed_transport.hpp"
@@ -171,12 +170,12 @@ void drain(const Membership& members, Transport& transport) {
 }
 
 // Ranks of other hosts that may wait for this one learn why it leaves, if not in order.
-void tell_why(Membership& members, const PlanCache& plans, std::uint64_t operation) {
+void tell_why(Membership& members, const std::set<Rank>& connected, std::uint64_t operation) {
   const auto poison = members.board().read_poison();
   if (!poison) return;
   members.begin_to_leave();
   const Deadline deadline = Deadline::in_ns(kMostTellNs);
-  for (const Rank peer : plans.connected()) {
+  for (const Rank peer : connected) {
     if (!members.is_far(peer)) continue;
     if (peer == poison->culprit && peer != members.rank()) continue;  // needs no word
     const std::int64_t share_ns = std::min(kMostTellOneNs, deadline.left_ns());
@@ -187,8 +186,8 @@ void tell_why(Membership& members, const PlanCache& plans, std::uint64_t operati
 
 }  // namespace
 
-void part(Membership& members, Transport* transport, const PlanCache* plans,
-          std::uint64_t operation) noexcept {
+void part(Membership& members, Transport* transport,
+          const std::function<std::set<Rank>()>& connected, std::uint64_t operation) noexcept {
   if (members.page() == nullptr) return;
   Board& board = members.board();
   try {
@@ -197,8 +196,8 @@ void part(Membership& members, Transport* transport, const PlanCache* plans,
     if (transport == nullptr || !transport->capabilities().pumps) return;
     if (!board.poisoned())
       transport->say_goodbye();
-    else if (plans != nullptr)
-      tell_why(members, *plans, operation);
+    else
+      tell_why(members, connected(), operation);
   } catch (const std::exception&) {
     // They find the connections closed.
   }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 
 #include "comm/membership.hpp"
 #include "comm/window.hpp"
@@ -13,8 +15,6 @@
 #include "transports/transport.hpp"
 
 namespace tutti {
-
-class PlanCache;
 
 // Shared memory within a host and a wire between hosts, or what TUTTI_TRANSPORT forces. Collective.
 // Errors: kNotSupported where no transport reaches a rank, those of the transports.
@@ -29,9 +29,9 @@ class PlanCache;
 
 // Parts from the others, as far as they are owed anything: waits until their hosts have taken what
 // finished calls sent, then says goodbye; of a poisoned job tells those of other hosts that may
-// wait for this rank why it leaves: the ones that `plans` (null: none) connects. `operation`: this
-// rank's last. Throws nothing: it may be out of memory.
-void part(Membership& members, Transport* transport, const PlanCache* plans,
-          std::uint64_t operation) noexcept;
+// wait for this rank why it leaves: the ones that are `connected`. `operation`: this rank's last.
+// Throws nothing: it may be out of memory.
+void part(Membership& members, Transport* transport,
+          const std::function<std::set<Rank>()>& connected, std::uint64_t operation) noexcept;
 
 }  // namespace tutti

@@ -36,7 +36,7 @@ struct PlanOptions {
   // kFlagged: 512-byte cells of every pair, and what they are divided into where not one cell after
   // the other (devices).
   std::uint32_t cells_per_pair = kCellsPerPair;
-  std::uint32_t connections_per_pair = kMaxConnectionsPerPair;  // that the transport has room for
+  std::uint32_t connections_per_pair = kPlanConnectionsPerPair;  // that the transport has room for
   std::optional<PacketFormat> packets = {};
   bool always_verify = false;
   // Say which rank takes which position of the schedule: replica j's are the orders' j-th, in turn;

@@ -16,7 +16,7 @@ TEST(Collectives, AreFoundByTheirNames) {
     EXPECT_EQ(parse_collective(name_of(collective)), collective);
   }
   EXPECT_EQ(name_of(Collective::kAllReduce), "all_reduce");
-  EXPECT_EQ(name_of(Collective::kSendRecv), "sendrecv");
+  EXPECT_EQ(name_of(Collective::kSend), "send");
   EXPECT_EQ(parse_collective("none"), std::nullopt);
   EXPECT_EQ(parse_collective("All_Reduce"), std::nullopt);
 }

@@ -175,7 +175,7 @@ TEST(Arguments, OneClearLineEach) {
     expect(reduce(data, data, SIZE_MAX, tuttiFloat, tuttiSum, nullptr), tuttiInvalidArgument,
            "count");
     expect(reduce(data, data, 1, tuttiFloat, tuttiSum, data), tuttiNotSupported, "stream");
-    expect(tuttiSend(data, 1, tuttiFloat, 0, comm, nullptr), tuttiNotSupported, "tuttiSend");
+    expect(tuttiSend(data, 1, tuttiFloat, 0, comm, data), tuttiNotSupported, "tuttiSend");
     expect(tuttiCommSetAlgorithm(comm, "rings"), tuttiInvalidArgument, "choose one of ring");
     EXPECT_EQ(reduce(data, data, 1, tuttiFloat, tuttiSum, nullptr), tuttiSuccess)
         << "bad arguments change nothing";

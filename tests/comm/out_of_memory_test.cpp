@@ -66,11 +66,16 @@ struct Scarce {
 
 using Steps = void (*)(tuttiComm_t comm);
 
-// Until `n` is larger than what the steps allocate, in jobs of two processes.
+// For every small n, and ever fewer of those up to more than the steps allocate; a job of two
+// processes each.
 void run_out_of_memory(Steps victim, Steps other) {
   constexpr std::int64_t kMost = 600;
-  bool all = false;
-  for (std::int64_t n = 0; n < kMost && !all && !::testing::Test::HasFailure(); n += 1 + n / 40) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  constexpr std::int64_t kAllBelow = 8;  // a job takes a hundred times as long
+#else
+  constexpr std::int64_t kAllBelow = 40;
+#endif
+  for (std::int64_t n = 0; n < kMost && !::testing::Test::HasFailure(); n += 1 + n / kAllBelow) {
     SCOPED_TRACE("allocation " + std::to_string(n));
     run_processes(2, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
       if (self.rank == 1) return other(std::exchange(comm, nullptr));

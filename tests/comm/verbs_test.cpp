@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "hosts_job.hpp"
+#include "tests/seed.hpp"
 #include "tests/transports/verbs/ports.hpp"
+#include "transfer_rounds.hpp"
 
 namespace tutti::test {
 namespace {
@@ -69,6 +71,15 @@ TEST_P(VerbsRanks, EveryAlgorithmIsRightBetweenHosts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, VerbsRanks, ::testing::Values(2, 3, 4));
+
+TEST_F(VerbsJob, SendsAndReceivesOfAnyPattern) {
+  const unsigned seed = draw_seed();
+  run_verbs({.ranks = 4, .ranks_per_host = 2}, [&](tuttiComm_t& comm, const auto& self) {
+    check_rounds(comm, self.rank, self.ranks,
+                 {.seed = seed, .rounds = 4, .most_bytes = 300'000, .most_per_pair = 2});
+    ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+  });
+}
 
 // Few counts: every call takes its time in an emulated machine.
 TEST_F(VerbsJob, EveryCollectiveIsRight) {

@@ -575,7 +575,7 @@ TEST(VerifierExtents, InputOfTheRootAlone) {
 
 TEST(VerifierCollective, WithoutAPostCondition) {
   Schedule schedule = built("two_shot", 2);
-  schedule.shape.collective = Collective::kSendRecv;
+  schedule.shape.collective = Collective::kNone;
   const Result<Proof> proof = verify(schedule);
   ASSERT_FALSE(proof);
   EXPECT_EQ(proof.error().code, Code::kNotSupported);

@@ -133,7 +133,7 @@ TEST_F(TuttiPlan, TakesAnyCollectiveAndRoot) {
   EXPECT_EQ(run("show butterfly --collective gather --root 2 --ranks 6").out, to_text(gather));
   EXPECT_EQ(run("draw butterfly --collective gather --root 2 --ranks 6").out, to_svg(gather));
   expect_bad("verify ring --collective gatherx --ranks 4", "'gatherx' is unknown; choose one");
-  expect_bad("verify --all --collective sendrecv --ranks 4", "no algorithm has schedules of");
+  expect_bad("verify --all --collective send --ranks 4", "no algorithm has schedules of");
   expect_bad("show ring --collective gather --ranks 4", "ring does not implement gather");
   expect_bad("show butterfly --collective gather --root 6 --ranks 6", "root 6 is out of range");
 }

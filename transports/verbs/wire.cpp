@@ -49,6 +49,7 @@ bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing&
   // Once, before anything else.
   if (it.kind == Kind::kHello) return !std::exchange(greeted_, true);
   greeted_ = true;
+  if (it.index >= kMaxConnectionsPerPair) return false;
   const std::uint64_t number = messages_[it.index] + 1;
   if (static_cast<std::uint8_t>(number) != it.number) return false;
   messages_[it.index] = number;

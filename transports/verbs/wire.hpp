@@ -14,7 +14,7 @@
 
 namespace tutti::verbs {
 
-inline constexpr std::uint64_t kMagic = 0x3142'5256'4954'5554;  // "TUTIVRB1" in memory
+inline constexpr std::uint64_t kMagic = 0x3242'5256'4954'5554;  // "TUTIVRB2" in memory
 inline constexpr std::uint32_t kMostNumber24 = (1u << 24) - 1;  // queue pairs and PSNs have 24 bits
 
 // What the peer writes besides the arena. All words are absolute and stand for themselves: none of
@@ -23,7 +23,7 @@ struct Returns {
   Word done;                              // encode_done()
   Word consumed[kMaxConnectionsPerPair];  // of this rank's messages, by index
 };
-static_assert(sizeof(Returns) == 72);
+static_assert(sizeof(Returns) == 80);
 
 // One per peer. Cells land here, at the offsets that they have in the inbox, and are copied once
 // all of them are there: their epoch, which says so, comes first in a cell, and the adapter may
@@ -64,8 +64,8 @@ enum class Kind : std::uint8_t {
   kCells = 2,  // cells of the pair, in the landing
   kBye = 3,    // the sender leaves in order; nothing of it comes after this
 };
-inline constexpr unsigned kConsumedBits = 8, kDoneBits = 7;
-static_assert(kMaxConnectionsPerPair == 8 && kCellsPerPair == 16);
+inline constexpr unsigned kConsumedBits = 8, kDoneBits = 6;
+static_assert(kMaxConnectionsPerPair <= 16 && kCellsPerPair == 16);
 struct Immediate {
   Kind kind = Kind::kSlot;
   std::uint8_t index = 0;       // of the connection
@@ -75,15 +75,15 @@ struct Immediate {
   std::uint8_t number = 0;      // of the message: how many of its index there are with it
 };
 [[nodiscard]] constexpr std::uint32_t encode(const Immediate& it) {
-  return static_cast<std::uint32_t>(it.kind) << 30 | std::uint32_t{it.index} << 27 |
-         std::uint32_t{it.first_cell} << 23 | (it.done & ((1u << kDoneBits) - 1)) << 16 |
+  return static_cast<std::uint32_t>(it.kind) << 30 | std::uint32_t{it.index} << 26 |
+         std::uint32_t{it.first_cell} << 22 | (it.done & ((1u << kDoneBits) - 1)) << 16 |
          std::uint32_t{it.consumed} << 8 | it.number;
 }
-// Every one has a meaning.
+// The index may be one that does not exist.
 [[nodiscard]] constexpr Immediate decode(std::uint32_t bits) {
   return {.kind = static_cast<Kind>(bits >> 30),
-          .index = static_cast<std::uint8_t>(bits >> 27 & 7),
-          .first_cell = static_cast<std::uint8_t>(bits >> 23 & 15),
+          .index = static_cast<std::uint8_t>(bits >> 26 & 15),
+          .first_cell = static_cast<std::uint8_t>(bits >> 22 & 15),
           .done = static_cast<std::uint8_t>(bits >> 16 & ((1u << kDoneBits) - 1)),
           .consumed = static_cast<std::uint8_t>(bits >> 8),
           .number = static_cast<std::uint8_t>(bits)};

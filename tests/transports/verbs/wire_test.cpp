@@ -61,18 +61,19 @@ TEST(VerbsWire, CardsThatCannotBeAreRefusedWithTheReason) {
 
 TEST(VerbsWire, ImmediatesComeBack) {
   for (const Kind kind : {Kind::kHello, Kind::kSlot, Kind::kCells, Kind::kBye})
-    for (const std::uint8_t index : std::initializer_list<std::uint8_t>{0, 3, 7})
+    for (const std::uint8_t index : std::initializer_list<std::uint8_t>{0, 3, 8, 15})
       for (const std::uint8_t cell : std::initializer_list<std::uint8_t>{0, 9, 15}) {
         const Immediate it{.kind = kind,
                            .index = index,
                            .first_cell = cell,
-                           .done = 0x7d,
+                           .done = 0x3d,
                            .consumed = 0xab,
                            .number = 0xfe};
         const Immediate back = decode(encode(it));
         EXPECT_EQ(encode(back), encode(it));
         EXPECT_EQ(back.first_cell, cell);
-        EXPECT_EQ(back.done, 0x7d);
+        EXPECT_EQ(back.index, index);
+        EXPECT_EQ(back.done, 0x3d);
         EXPECT_EQ(back.consumed, 0xab);
         EXPECT_EQ(back.number, 0xfe);
       }
@@ -161,7 +162,7 @@ TEST(VerbsWire, DoneComesWithMessagesAndBesideThemAndNeverGoesBack) {
   std::uint64_t number = 0;
   const auto message = [&](std::uint64_t done) {
     return side.take({.kind = Kind::kSlot,
-                      .done = static_cast<std::uint8_t>(done & 127),
+                      .done = static_cast<std::uint8_t>(done & 63),
                       .number = static_cast<std::uint8_t>(++number)});
   };
   ASSERT_TRUE(message(30));
@@ -181,7 +182,7 @@ TEST(VerbsWire, DoneIsNeverMoreThanTheSenderSaid) {
     for (const std::uint64_t said : {0U, 1U, 70U, 127U, 5000U}) {
       Side side;
       const auto message = [&](std::uint64_t done, std::uint8_t number) {
-        return side.take({.done = static_cast<std::uint8_t>(done & 127), .number = number});
+        return side.take({.done = static_cast<std::uint8_t>(done & 63), .number = number});
       };
       if (said > 0) {
         EXPECT_EQ(side.arrivals.done(encode_done(said, 0)), said);
@@ -215,6 +216,7 @@ TEST(VerbsWire, WhatNoCorrectRankSendsIsRefused) {
   };
   EXPECT_TRUE(refused({.kind = Kind::kSlot, .number = 2}, 64));
   EXPECT_TRUE(refused({.kind = Kind::kSlot, .number = 0}, 64));
+  EXPECT_TRUE(refused({.kind = Kind::kSlot, .index = kMaxConnectionsPerPair, .number = 1}, 64));
   EXPECT_TRUE(refused({.kind = Kind::kCells, .number = 1}, 15));
   EXPECT_TRUE(refused({.kind = Kind::kCells, .number = 1}, 8193));
   EXPECT_TRUE(refused({.kind = Kind::kCells, .first_cell = 15, .number = 1}, 513));

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary of sends and receives.
+#include <fmt/core.h>
+#include <tutti/tutti.h>
+
+#include <cstdint>
+
+#include "api/config.hpp"
+#include "api/group.hpp"
+#include "api/handle.hpp"
+#include "device/driver.hpp"
+
+using namespace tutti;
+
+namespace {
+
+// As the C functions take it, before anything has been checked.
+struct RawTransfer {
+  const char* function;
+  Collective collective;  // kSend or kRecv
+  const void* sendbuff;
+  void* recvbuff;
+  std::size_t count;
+  int type;
+  int peer;
+
+  [[nodiscard]] const void* buffer() const {
+    return collective == Collective::kSend ? sendbuff : recvbuff;
+  }
+};
+
+Status check_memory(const RawTransfer& raw, const Communicator& communicator, DataType type) {
+  const void* const buffer = raw.buffer();
+  if (buffer == nullptr)
+    return bad_argument(raw.function, raw.collective == Collective::kSend ? "sendbuff is NULL"
+                                                                          : "recvbuff is NULL");
+  const std::size_t bytes_each = element_bytes(type);
+  if (reinterpret_cast<std::uintptr_t>(buffer) % bytes_each != 0)
+    return bad_argument(raw.function, fmt::format("the buffer is not aligned to the {} bytes of "
+                                                  "its data type",
+                                                  bytes_each));
+  const RankOnDevice* const device = communicator.on_device();
+  if (device != nullptr ? device->holds(buffer) : device::driver_knows_for_device(buffer))
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: this version sends and receives host memory, and the buffer "
+                                  "is device memory; copy it to host memory first",
+                                  raw.function));
+  return {};
+}
+
+Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communicator,
+                            tuttiStream_t stream) {
+  const char* const function = raw.function;
+  if (raw.type < 0 || raw.type >= kDataTypeCount)
+    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
+  if (raw.peer < 0 || raw.peer >= communicator.ranks())
+    return bad_argument(function, fmt::format("peer {} is out of range: the communicator has {} "
+                                              "ranks",
+                                              raw.peer, communicator.ranks()));
+  const auto type = static_cast<DataType>(raw.type);
+  if (raw.count > SIZE_MAX / 2 / element_bytes(type))
+    return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
+  if (raw.count > 0) TUTTI_TRY(check_memory(raw, communicator, type));
+  if (stream != nullptr && raw.count > 0)
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: with host memory the calling thread moves the data; pass a "
+                                  "NULL stream",
+                                  function));
+  return Call{.collective = raw.collective,
+              .input = raw.sendbuff,
+              .output = raw.recvbuff,
+              .count = raw.count,
+              .type = type,
+              .root = raw.peer};
+}
+
+tuttiResult_t submit(const RawTransfer& raw, tuttiComm_t comm, tuttiStream_t stream) {
+  return tutti::submit(raw.function, comm, [&](Communicator& communicator) {
+    return check_transfer(raw, communicator, stream);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer,
+                        tuttiComm_t comm, tuttiStream_t stream) {
+  return submit({.function = "tuttiSend",
+                 .collective = Collective::kSend,
+                 .sendbuff = sendbuff,
+                 .recvbuff = nullptr,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .peer = peer},
+                comm, stream);
+}
+
+tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer,
+                        tuttiComm_t comm, tuttiStream_t stream) {
+  return submit({.function = "tuttiRecv",
+                 .collective = Collective::kRecv,
+                 .sendbuff = nullptr,
+                 .recvbuff = recvbuff,
+                 .count = count,
+                 .type = value_of(datatype),
+                 .peer = peer},
+                comm, stream);
+}
+
+}  // extern "C"

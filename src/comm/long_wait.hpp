@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call does when nothing has moved for long, be it an operation or sends and receives: looks
+// at peers, at what ended the job, and at the clock, and says who is to blame. The thread that
+// holds the communicator's call.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/signature.hpp"
+#include "comm/diagnosis.hpp"
+#include "comm/membership.hpp"
+#include "transports/transport.hpp"
+
+namespace tutti {
+
+class LongWait {
+ public:
+  LongWait(Membership& members, Transport* transport)
+      : members_(members), board_(members.board()), transport_(transport) {}
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
+
+  // Fires what is ready; true if anything moved.
+  [[nodiscard]] virtual Result<bool> advance() = 0;
+  [[nodiscard]] virtual bool done() const = 0;
+  // Nothing has moved for waited_ns: looks at peers, poison and clocks.
+  [[nodiscard]] Status look_around(std::int64_t waited_ns);
+  // For a call that runs alone: kInvalidUsage if the rank that this one waits for belongs to this
+  // process too, and no thread but the calling one could make its call.
+  [[nodiscard]] Status look_for_group(std::int64_t waited_ns);
+  // Sleeps until something may have moved, at most `ns`; false: nothing would wake it.
+  [[nodiscard]] bool block(std::int64_t ns);
+  // Does the rank that is waited for run on the core of this thread?
+  [[nodiscard]] bool peer_shares_core() const;
+  // The cheap check of every waiting round.
+  [[nodiscard]] bool disturbed() const { return members_.disturbed(); }
+
+ protected:
+  ~LongWait() = default;
+
+  // The peer at the first place that cannot go on, and the one to check and to report.
+  [[nodiscard]] virtual Rank blocked_on() const = 0;
+  [[nodiscard]] virtual Rank suspect() const { return blocked_on(); }
+  [[nodiscard]] virtual WaitPlace place() const { return {}; }
+  // What this call found wrong by itself, before anybody else told: nullopt, or its error.
+  [[nodiscard]] virtual std::optional<Error> own_fault() = 0;
+
+  [[nodiscard]] Diagnosis diagnosis() const { return {members_, signature_}; }
+  // Why this call cannot go on, as every rank will tell it.
+  [[nodiscard]] Error fault_error();
+  [[nodiscard]] Error timed_out(Rank culprit);
+  // What it means that this rank could not connect to all its peers, or lacks memory. A peer is to
+  // blame only where it is gone.
+  [[nodiscard]] Error unprepared(const Error& cause);
+  // Something has moved: waits begin anew.
+  void note_moved();
+
+  Membership& members_;
+  Board& board_;
+  Transport* const transport_;    // null: one rank
+  OperationSignature signature_;  // of the call at hand
+
+ private:
+  [[nodiscard]] bool hopeless() const;
+  // What a peer, looked at in a long wait, has done to this call.
+  [[nodiscard]] std::optional<Error> trouble_with(Rank peer, std::int64_t waited_ns);
+  // Checks whether the path to a peer works; of one of another host, now and then, what it does.
+  [[nodiscard]] std::optional<Error> lost_way(Rank peer, std::int64_t waited_ns);
+  void tell_wait(Rank peer, std::int64_t waited_ns);
+
+  static constexpr std::int64_t kFirstAskNs = 20'000'000;
+  bool warned_ = false;
+  bool looked_for_group_ = false;
+  bool told_wait_ = false;                   // the board says that this call waits
+  std::int64_t ask_after_ns_ = kFirstAskNs;  // of waiting for a far peer
+  std::int64_t broken_since_ns_ = 0;         // a near peer's connections; 0: not seen so
+};
+
+}  // namespace tutti

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transfers.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator.hpp"
+#include "transports/connection_ops.hpp"
+
+namespace tutti {
+namespace {
+
+// What every message of a send says of it: never 0.
+constexpr unsigned kTypeBits = 6;
+static_assert(kDataTypeCount < 1 << kTypeBits);
+
+std::uint64_t message_signature(std::uint64_t count, DataType type) {
+  return count << kTypeBits | (static_cast<std::uint64_t>(type) + 1);
+}
+
+std::uint64_t bytes_of(const Call& call) { return call.count * element_bytes(call.type); }
+
+OperationSignature signature_of(const Call& call) {
+  return {.collective = call.collective, .type = call.type, .root = call.root, .count = call.count};
+}
+
+}  // namespace
+
+Result<Connection*> PairConnections::to(Rank peer) {
+  if (const auto found = sends_.find(peer); found != sends_.end()) return &found->second;
+  TUTTI_TRY(transport_->connect(peer, Deadline::in_ns(members_.config().op_timeout_ns)));
+  TUTTI_TRY_ASSIGN(const Connection made,
+                   transport_->open_send(slots_.spec(members_.rank(), peer)));
+  Connection& kept = sends_.emplace(peer, made).first->second;
+  begin_operation(kept, 0);
+  return &kept;
+}
+
+Result<Connection*> PairConnections::from(Rank peer) {
+  if (const auto found = recvs_.find(peer); found != recvs_.end()) return &found->second;
+  TUTTI_TRY_ASSIGN(const Connection made,
+                   transport_->open_recv(slots_.spec(peer, members_.rank())));
+  Connection& kept = recvs_.emplace(peer, made).first->second;
+  begin_operation(kept, 0);
+  return &kept;
+}
+
+std::set<Rank> PairConnections::connected() const {
+  std::set<Rank> peers;
+  for (const auto* const connections : {&sends_, &recvs_})
+    for (const auto& [peer, connection] : *connections) peers.insert(peer);
+  return peers;
+}
+
+Transfers::Transfers(Communicator& communicator)
+    : LongWait(communicator.members(), communicator.transport()),
+      communicator_(communicator),
+      pairs_(communicator.pairs()) {}
+
+Transfers::Flow& Transfers::flow_of(Rank peer, bool sends) {
+  const auto found = std::ranges::find_if(
+      flows_, [&](const Flow& flow) { return flow.peer == peer && flow.sends == sends; });
+  if (found != flows_.end()) return *found;
+  Flow& flow = flows_.emplace_back();
+  flow.peer = peer;
+  flow.sends = sends;
+  return flow;
+}
+
+void Transfers::add(const Call& call) {
+  ++calls_;
+  signature_ = signature_of(call);
+  if (call.count == 0) return;
+  const bool sends = call.collective == Collective::kSend;
+  if (call.root == members_.rank())
+    (sends ? to_self_ : from_self_).push_back(&call);
+  else
+    flow_of(call.root, sends).calls.push_back(&call);
+}
+
+Status Transfers::copy_to_self() const {
+  const std::size_t pairs = std::min(to_self_.size(), from_self_.size());
+  for (std::size_t i = 0; i < pairs; ++i)
+    if (to_self_[i]->count != from_self_[i]->count || to_self_[i]->type != from_self_[i]->type)
+      return make_error(Code::kInvalidUsage,
+                        fmt::format("calls do not match: this rank called {} and {}",
+                                    signature_of(*to_self_[i]).to_string(),
+                                    signature_of(*from_self_[i]).to_string()));
+  if (to_self_.size() != from_self_.size()) {
+    const bool sends = to_self_.size() > pairs;
+    const OperationSignature odd = signature_of(*(sends ? to_self_ : from_self_)[pairs]);
+    return make_error(Code::kInvalidUsage,
+                      fmt::format("{}: a rank that sends to itself needs a {} of the same count "
+                                  "and type in the same group",
+                                  odd.to_string(), sends ? "recv" : "send"));
+  }
+  for (std::size_t i = 0; i < pairs; ++i)
+    std::memmove(from_self_[i]->output, to_self_[i]->input, bytes_of(*to_self_[i]));
+  return {};
+}
+
+Status Transfers::start() {
+  TUTTI_TRY(members_.open_to_calls());
+  if (disturbed()) return tl::unexpected(fault_error());
+  TUTTI_TRY(copy_to_self());
+  for (Flow& flow : flows_) {
+    signature_ = signature_of(*flow.calls[0]);
+    Result<Connection*> connection = flow.sends ? pairs_.to(flow.peer) : pairs_.from(flow.peer);
+    if (!connection) {
+      if (disturbed()) return tl::unexpected(fault_error());
+      return tl::unexpected(unprepared(connection.error()));
+    }
+    flow.connection = *connection;
+  }
+  return {};
+}
+
+bool Transfers::is_over(const Flow& flow) {
+  return flow.next == flow.calls.size() &&
+         (flow.lent_until == 0 || flow.connection->state->taken >= flow.lent_until);
+}
+
+// The next message of a send; false: there is no slot.
+bool Transfers::send(Flow& flow, const Call& call, std::uint64_t left) {
+  Connection& to = *flow.connection;
+  if (!can_send(to)) return false;
+  const std::uint64_t bytes = std::min(left, capacity_bytes(to));
+  const auto* const from = static_cast<const std::byte*>(call.input) + flow.moved;
+  const std::uint64_t signature = message_signature(call.count, call.type);
+  TrafficCounters& traffic = pairs_.traffic();
+  if (takes_lent(to) && transport_->may_lend({from, bytes})) {
+    commit_lent(to, signature, bytes, from);
+    flow.lent_until = to.state->next;
+    traffic.lent_bytes += bytes;
+  } else {
+    std::memcpy(send_slot(to).base, from, bytes);
+    commit(to, signature, bytes);
+  }
+  ++traffic.messages;
+  traffic.payload_bytes += bytes;
+  flow.moved += bytes;
+  return true;
+}
+
+// The next message of a receive; false: it is not there, or is another's.
+bool Transfers::receive(Flow& flow, const Call& call, std::uint64_t left) {
+  Connection& from = *flow.connection;
+  if (!can_recv(from)) return false;
+  const std::uint64_t said = recv_signature(from);
+  if (said != message_signature(call.count, call.type)) {
+    faulty_ = &flow;
+    theirs_ = counterpart(signature_of(call), members_.rank());
+    theirs_.count = said >> kTypeBits;
+    const std::uint64_t type = (said & ((1U << kTypeBits) - 1)) - 1;
+    if (type < kDataTypeCount) theirs_.type = static_cast<DataType>(type);
+    return false;
+  }
+  const std::uint64_t bytes = std::min(left, capacity_bytes(from));
+  std::memcpy(static_cast<std::byte*>(call.output) + flow.moved, recv_slot(from).base, bytes);
+  release(from);
+  flow.moved += bytes;
+  return true;
+}
+
+bool Transfers::move(Flow& flow) {
+  bool moved = false;
+  // Of each flow so much in a turn as its slots hold, so that all progress.
+  for (std::uint32_t i = 0; i < PairSlots::kSlots && flow.next < flow.calls.size(); ++i) {
+    const Call& call = *flow.calls[flow.next];
+    const std::uint64_t left = bytes_of(call) - flow.moved;
+    if (!(flow.sends ? send(flow, call, left) : receive(flow, call, left))) {
+      if (blocked_ == nullptr) block_on(flow);
+      break;
+    }
+    moved = true;
+    if (flow.moved < bytes_of(call)) continue;
+    flow.moved = 0;
+    ++flow.next;
+  }
+  if (is_corrupt(*flow.connection)) faulty_ = &flow;
+  if (flow.next == flow.calls.size() && !is_over(flow) && blocked_ == nullptr) block_on(flow);
+  return moved;
+}
+
+void Transfers::block_on(const Flow& flow) {
+  blocked_ = &flow;
+  signature_ = signature_of(*flow.calls[std::min(flow.next, flow.calls.size() - 1)]);
+}
+
+Result<bool> Transfers::advance() {
+  bool moved = false;
+  blocked_ = nullptr;
+  for (Flow& flow : flows_) moved |= move(flow);
+  if (moved) note_moved();
+  if (faulty_ != nullptr) return tl::unexpected(fault_error());
+  if (transport_ != nullptr)
+    if (const Status moving = transport_->progress(); !moving) {
+      members_.poison_as_failed(signature_);
+      return tl::unexpected(moving.error());
+    }
+  const bool over = std::ranges::all_of(flows_, is_over);
+  done_ = over && (transport_ == nullptr || transport_->unflushed() == kNoRank);
+  if (done_) communicator_.counts().completed += calls_;
+  return moved;
+}
+
+Rank Transfers::blocked_on() const {
+  if (blocked_ != nullptr) return blocked_->peer;
+  return transport_ == nullptr ? kNoRank : transport_->unflushed();
+}
+
+std::optional<Error> Transfers::own_fault() {
+  if (faulty_ == nullptr) return std::nullopt;
+  const Call& call = *faulty_->calls[std::min(faulty_->next, faulty_->calls.size() - 1)];
+  signature_ = signature_of(call);
+  if (theirs_.collective == Collective::kNone)
+    return members_.poison(diagnosis().failure_of(faulty_->peer));
+  const auto mismatch = diagnosis().mismatch_with(faulty_->peer, theirs_);
+  return members_.poison(mismatch.value_or(diagnosis().failure_of(faulty_->peer)));
+}
+
+void Transfers::give_up_by_exception() {
+  members_.poison_as_failed(signature_);
+  give_up();
+}
+
+void Transfers::give_up() {
+  if (transport_ != nullptr) transport_->take_back();
+  done_ = true;
+  if (disturbed()) board_.set_state(RankState::kFailed);
+}
+
+}  // namespace tutti

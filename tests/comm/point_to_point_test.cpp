@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives through the C API: right in any pattern, beside collectives, over any
+// transport; and what is said where they do not match, or a peer is gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "forked_job.hpp"
+#include "hosts_job.hpp"
+#include "job.hpp"
+#include "tests/seed.hpp"
+#include "transfer_rounds.hpp"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using tutti::testing::ForkedRank;
+
+class PointToPoint : public ::testing::TestWithParam<int> {};
+
+TEST_P(PointToPoint, AnyPatternInGroups) {
+  const int ranks = GetParam();
+  const unsigned seed = draw_seed();
+  run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+    check_rounds(comm, rank, ranks, {.seed = seed, .rounds = 30});
+  });
+}
+
+TEST_P(PointToPoint, BesideCollectivesInOneGroup) {
+  const int ranks = GetParam();
+  run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::int32_t> sum(5000, rank + round), to(3000, 10 * rank + round), from(3000);
+      const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      // Not in the same order on all ranks.
+      if (rank % 2 == 0)
+        tuttiAllReduce(sum.data(), sum.data(), sum.size(), tuttiInt32, tuttiSum, comm, nullptr);
+      tuttiSend(to.data(), to.size(), tuttiInt32, next, comm, nullptr);
+      tuttiRecv(from.data(), from.size(), tuttiInt32, previous, comm, nullptr);
+      if (rank % 2 == 1)
+        tuttiAllReduce(sum.data(), sum.data(), sum.size(), tuttiInt32, tuttiSum, comm, nullptr);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+      ASSERT_EQ(std::ranges::count(from, 10 * previous + round), 3000);
+      ASSERT_EQ(std::ranges::count(sum, ranks * (ranks - 1) / 2 + ranks * round), 5000);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PointToPoint, ::testing::Range(1, 7));
+
+// Ranks issue different numbers of them between the same two collectives.
+TEST(PointToPointAlone, OneByOneBetweenCollectives) {
+  constexpr int kRanks = 3;
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    for (std::size_t count : {1UL, 7UL, 1000UL, 1'000'000UL}) {
+      std::vector<std::int64_t> data(count);
+      if (rank == 0) {
+        for (int i = 0; i < 5; ++i) {
+          std::iota(data.begin(), data.end(), i);
+          ASSERT_EQ(tuttiSend(data.data(), count, tuttiInt64, 2, comm, nullptr), tuttiSuccess)
+              << tuttiGetLastError(comm);
+        }
+      } else if (rank == 2) {
+        for (int i = 0; i < 5; ++i) {
+          ASSERT_EQ(tuttiRecv(data.data(), count, tuttiInt64, 0, comm, nullptr), tuttiSuccess)
+              << tuttiGetLastError(comm);
+          ASSERT_EQ(data.front(), i);
+          ASSERT_EQ(data.back(), i + static_cast<std::int64_t>(count) - 1);
+        }
+      }
+      ASSERT_EQ(check_sum(comm, rank, kRanks, count % 5000, false), "");
+    }
+    tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+    ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+    EXPECT_EQ(info.operations, rank == 1 ? 4U : 24U);
+  });
+}
+
+// One thread drives both ranks, and what they send each other is larger than the slots.
+TEST(PointToPointAlone, BetweenRanksOfOneThread) {
+  tuttiComm_t comms[2] = {};
+  ASSERT_EQ(tuttiCommInitAll(comms, 2, nullptr), tuttiSuccess) << tuttiGetLastError(nullptr);
+  std::vector<float> a(1 << 20, 1), b(1 << 20, 2), at_a(1 << 20), at_b(1 << 20);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  tuttiSend(a.data(), a.size(), tuttiFloat, 1, comms[0], nullptr);
+  tuttiRecv(at_a.data(), at_a.size(), tuttiFloat, 1, comms[0], nullptr);
+  tuttiSend(b.data(), b.size(), tuttiFloat, 0, comms[1], nullptr);
+  tuttiRecv(at_b.data(), at_b.size(), tuttiFloat, 0, comms[1], nullptr);
+  ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+  EXPECT_EQ(at_a, b);
+  EXPECT_EQ(at_b, a);
+  // Without a group nobody could ever receive.
+  EXPECT_EQ(tuttiRecv(at_a.data(), 1, tuttiFloat, 1, comms[0], nullptr), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(comms[0]), HasSubstr("between tuttiGroupStart()"));
+  for (tuttiComm_t comm : comms) tuttiCommAbort(comm);
+}
+
+TEST(PointToPointAlone, WhatWasSentArrivesAlsoAfterItsSenderHasLeft) {
+  std::atomic<bool> gone{false};
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    std::vector<std::int32_t> data(1000, rank == 0 ? 7 : 0);
+    if (rank == 0) {
+      ASSERT_EQ(tuttiSend(data.data(), data.size(), tuttiInt32, 1, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiCommFinalize(comm), tuttiSuccess);
+      gone = true;
+      gone.notify_all();
+      return;
+    }
+    gone.wait(false);
+    ASSERT_EQ(tuttiRecv(data.data(), data.size(), tuttiInt32, 0, comm, nullptr), tuttiSuccess)
+        << tuttiGetLastError(comm);
+    EXPECT_EQ(std::ranges::count(data, 7), 1000);
+    EXPECT_EQ(tuttiRecv(data.data(), 5, tuttiInt32, 0, comm, nullptr), tuttiRemoteError);
+    EXPECT_THAT(tuttiGetLastError(comm),
+                AllOf(HasSubstr("rank 0 (pid"), HasSubstr("left the communicator without calling "
+                                                          "send of 5 int32 to rank 1")));
+  });
+}
+
+struct Differing {
+  const char* name;
+  std::size_t count;
+  tuttiDataType_t type;
+  const char* text;
+};
+class Mismatched : public ::testing::TestWithParam<Differing> {};
+
+TEST_P(Mismatched, EveryRankHearsBothSides) {
+  constexpr int kRanks = 3;
+  run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+    std::vector<double> data(200'000);
+    tuttiResult_t result = tuttiSuccess;
+    if (rank == 0)
+      result = tuttiSend(data.data(), GetParam().count, GetParam().type, 1, comm, nullptr);
+    if (rank == 1) result = tuttiRecv(data.data(), 1000, tuttiFloat, 0, comm, nullptr);
+    // A small send may be over before its receive begins.
+    if (result == tuttiSuccess) result = tuttiBarrier(comm, nullptr);
+    EXPECT_EQ(result, tuttiInvalidUsage);
+    EXPECT_THAT(tuttiGetLastError(comm),
+                AllOf(HasSubstr("calls do not match"), HasSubstr("recv of 1000 float from rank 0"),
+                      HasSubstr(GetParam().text)));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Mismatched,
+    ::testing::Values(Differing{"fewer", 999, tuttiFloat, "send of 999 float to rank 1"},
+                      Differing{"more", 200'000, tuttiFloat, "send of 200000 float to rank 1"},
+                      Differing{"type", 1000, tuttiInt32, "send of 1000 int32 to rank 1"}),
+    [](const auto& test) { return test.param.name; });
+
+// Nothing of the group has been sent: the communicator works on.
+TEST(PointToPointAlone, ToItselfAlone) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    std::int32_t data[4] = {};
+    EXPECT_EQ(tuttiSend(data, 4, tuttiInt32, rank, comm, nullptr), tuttiInvalidUsage);
+    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("needs a recv of the same count and type in the "
+                                                   "same group"));
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    tuttiSend(data, 4, tuttiInt32, rank, comm, nullptr);
+    tuttiRecv(data, 3, tuttiInt32, rank, comm, nullptr);
+    EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("calls do not match"));
+    EXPECT_EQ(check_sum(comm, rank, 2, 100, false), "");
+  });
+}
+
+TEST(PointToPointAlone, ArgumentsAreChecked) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    alignas(8) std::byte data[16] = {};
+    const auto told = [&] { return std::string(tuttiGetLastError(comm)); };
+    EXPECT_EQ(tuttiSend(data, 1, tuttiInt32, 2, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_THAT(told(), HasSubstr("peer 2 is out of range: the communicator has 2 ranks"));
+    EXPECT_EQ(tuttiRecv(data, 1, tuttiInt32, -1, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiRecv(nullptr, 1, tuttiInt32, 1 - rank, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_THAT(told(), HasSubstr("tuttiRecv: recvbuff is NULL"));
+    EXPECT_EQ(tuttiSend(nullptr, 1, tuttiInt32, 1 - rank, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_THAT(told(), HasSubstr("tuttiSend: sendbuff is NULL"));
+    EXPECT_EQ(tuttiSend(data + 1, 1, tuttiInt32, 1 - rank, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_THAT(told(), HasSubstr("not aligned to the 4 bytes"));
+    EXPECT_EQ(tuttiSend(data, SIZE_MAX / 4, tuttiInt32, 1 - rank, comm, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiSend(data, 1, static_cast<tuttiDataType_t>(15), 1 - rank, comm, nullptr),
+              tuttiInvalidArgument);
+    EXPECT_EQ(tuttiSend(nullptr, 0, tuttiInt32, 1 - rank, comm, nullptr), tuttiSuccess);
+    EXPECT_EQ(check_sum(comm, rank, 2, 10, false), "");
+  });
+}
+
+TEST(PointToPointAlone, WithoutAMatchTimesOutAndNamesThePair) {
+  std::atomic<bool> failed{false};
+  run_job(3, {.op_timeout_ms = 50}, [&](int rank, tuttiComm_t& comm) {
+    std::vector<float> data(100);
+    if (rank != 0) {
+      failed.wait(false);
+      return;
+    }
+    EXPECT_EQ(tuttiRecv(data.data(), 100, tuttiFloat, 1, comm, nullptr), tuttiTimeout);
+    EXPECT_THAT(tuttiGetLastError(comm),
+                AllOf(HasSubstr("rank 1 (pid"), HasSubstr("did not come"),
+                      HasSubstr("recv of 100 float from rank 1"), HasSubstr("rank 0")));
+    failed = true;
+    failed.notify_all();
+  });
+}
+
+TEST(PointToPointAlone, ALargeSendWithoutAMatchTimesOutToo) {
+  std::atomic<bool> failed{false};
+  run_job(2, {.op_timeout_ms = 50}, [&](int rank, tuttiComm_t& comm) {
+    std::vector<float> data(4 << 20);
+    if (rank != 0) {
+      failed.wait(false);
+      return;
+    }
+    EXPECT_EQ(tuttiSend(data.data(), data.size(), tuttiFloat, 1, comm, nullptr), tuttiTimeout);
+    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("send of 4194304 float to rank 1"));
+    failed = true;
+    failed.notify_all();
+  });
+}
+
+// Each waits for the next one's message: nobody is to blame but the program.
+TEST(PointToPointAlone, ACircleOfReceivesTimesOut) {
+  run_job(3, {.op_timeout_ms = 50}, [&](int rank, tuttiComm_t& comm) {
+    float data = 0;
+    EXPECT_EQ(tuttiRecv(&data, 1, tuttiFloat, (rank + 1) % 3, comm, nullptr), tuttiTimeout);
+  });
+}
+
+TEST(PointToPointAlone, AnAbortEndsIt) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    float data = 0;
+    if (rank == 1) {
+      abort(comm);
+      comm = nullptr;
+      return;
+    }
+    EXPECT_EQ(tuttiRecv(&data, 1, tuttiFloat, 1, comm, nullptr), tuttiRemoteError);
+    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 1 (pid"));
+  });
+}
+
+// In a receive from the dead, in a send to it, and in a receive from one that waits for the dead.
+TEST(PointToPointDeath, EverySurvivorNamesTheDead) {
+  for (int kill_after = 0; kill_after < 4 && !::testing::Test::HasFailure(); ++kill_after)
+    run_processes(
+        4,
+        [&](tuttiComm_t& comm, const ForkedRank& self) {
+          std::vector<float> data(1 << 20);
+          for (int i = 0; i < kill_after; ++i) {
+            ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+            tuttiSend(data.data(), 1000, tuttiFloat, (self.rank + 1) % 4, comm, nullptr);
+            tuttiRecv(data.data() + 1000, 1000, tuttiFloat, (self.rank + 3) % 4, comm, nullptr);
+            ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+          }
+          // Nobody is in one of these calls any more.
+          ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+          if (self.rank == 2) ::raise(SIGKILL);
+          const tuttiResult_t result =
+              self.rank == 0   ? tuttiRecv(data.data(), 10, tuttiFloat, 2, comm, nullptr)
+              : self.rank == 1 ? tuttiSend(data.data(), data.size(), tuttiFloat, 2, comm, nullptr)
+                               : tuttiRecv(data.data(), 10, tuttiFloat, 0, comm, nullptr);
+          EXPECT_EQ(result, tuttiRemoteError);
+          EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 2 (pid"));
+        },
+        {2});
+}
+
+class PointToPointHosts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PointToPointHosts, AnyPatternInGroups) {
+  const unsigned seed = draw_seed();
+  run_hosts(
+      {.ranks = 5, .ranks_per_host = 2, .transport = GetParam()}, [](int) {},
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        check_rounds(comm, self.rank, self.ranks, {.seed = seed, .rounds = 20});
+        ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+      });
+}
+
+TEST_P(PointToPointHosts, TheDeadIsNamed) {
+  run_hosts(
+      {.ranks = 3, .ranks_per_host = 1, .transport = GetParam()}, [](int) {},
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        std::vector<float> data(1 << 20);
+        if (self.rank == 1) ::raise(SIGKILL);
+        const tuttiResult_t result =
+            self.rank == 0 ? tuttiRecv(data.data(), 10, tuttiFloat, 1, comm, nullptr)
+                           : tuttiSend(data.data(), data.size(), tuttiFloat, 1, comm, nullptr);
+        EXPECT_EQ(result, tuttiRemoteError);
+        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 1 ("));
+      },
+      {1});
+}
+
+// Its bytes come before its goodbye.
+TEST_P(PointToPointHosts, WhatWasSentArrivesAlsoAfterItsSenderHasLeft) {
+  run_hosts(
+      {.ranks = 2, .ranks_per_host = 1, .transport = GetParam()}, [](int) {},
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        std::vector<float> data(5000, self.rank == 0 ? 3.0F : 0.0F);
+        if (self.rank == 0) {
+          ASSERT_EQ(tuttiSend(data.data(), 5000, tuttiFloat, 1, comm, nullptr), tuttiSuccess);
+          return;
+        }
+        ASSERT_EQ(tuttiRecv(data.data(), 5000, tuttiFloat, 0, comm, nullptr), tuttiSuccess)
+            << tuttiGetLastError(comm);
+        EXPECT_EQ(std::ranges::count(data, 3.0F), 5000);
+        EXPECT_EQ(tuttiRecv(data.data(), 8, tuttiFloat, 0, comm, nullptr), tuttiRemoteError);
+        EXPECT_THAT(tuttiGetLastError(comm),
+                    HasSubstr("without calling send of 8 float to rank 1"));
+      });
+}
+
+INSTANTIATE_TEST_SUITE_P(Wires, PointToPointHosts, ::testing::Values("auto", "tcp"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where sends and receives lie in a rank's inbox: slots of its own for every source rank, behind
+// the arena that plans share out. Nothing but (ranks, arena_bytes) decides it, so two ranks agree
+// without a word and without the others. Pure.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transports/connection.hpp"
+
+namespace tutti {
+
+struct PairSlots {
+  static constexpr std::uint32_t kSlots = 4;  // of each source
+  static constexpr std::uint64_t kLeastSlotBytes = 1024, kMostSlotBytes = 64 << 10;
+
+  // All sources together take half as much as the plans, where slots of the least size allow.
+  PairSlots(std::int32_t ranks, std::uint64_t plan_arena_bytes)
+      : ranks_(static_cast<std::uint64_t>(ranks)), begin_(whole_pages(plan_arena_bytes)) {
+    const std::uint64_t share = plan_arena_bytes / 2 / ranks_ / kSlots;
+    slot_bytes_ =
+        std::clamp(share / kLeastSlotBytes * kLeastSlotBytes, kLeastSlotBytes, kMostSlotBytes);
+  }
+
+  // Of the whole arena, the plans' part included.
+  [[nodiscard]] std::uint64_t arena_bytes() const { return begin_ + ranks_ * kSlots * slot_bytes_; }
+  [[nodiscard]] ConnectionSpec spec(Rank source, Rank destination) const {
+    return {
+        .source = source,
+        .destination = destination,
+        .index = kPointToPointIndex,
+        .protocol = Protocol::kSlots,
+        .slots = kSlots,
+        .arena_offset_bytes = begin_ + static_cast<std::uint64_t>(source) * kSlots * slot_bytes_,
+        .slot_bytes = slot_bytes_};
+  }
+
+ private:
+  static std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+  std::uint64_t ranks_, begin_;
+  std::uint64_t slot_bytes_ = 0;
+};
+
+}  // namespace tutti
