@@ -153,7 +153,8 @@ void Bench::run_sizes() {
       (in_place ? row.in_place : row.out_of_place) = std::move(measurement);
     }
     if (place_.reporter != nullptr) place_.reporter->row_finished(row);
-    if (place_.reporter != nullptr && options_.explain && walk.count > 0)
+    // What is point to point has one way only.
+    if (place_.reporter != nullptr && options_.explain && walk.count > 0 && tool_.source == nullptr)
       place_.reporter->explained(ranks_.comm(0).explain(tool_.info().name.data(), walk.count,
                                                         spec_.type, options_.windows));
   }
@@ -283,7 +284,7 @@ Measurement Bench::measure(const Walk& walk, bool in_place) {
   m.graph = timing.graph;
   m.busbw = m.algbw * tool_.info().bus_factor(ranks_.all_ranks());
   if (options_.per_iteration) m.iterations = combine_iterations(timing.iterations);
-  if (options_.checks > 0) {
+  if (options_.checks > 0 && !(in_place && tool_.source != nullptr)) {
     std::vector<Findings> found = check_timed(walk, in_place);
     for (int check = 0; check < options_.checks; ++check)
       check_separately(walk, check, in_place, found);
@@ -441,6 +442,7 @@ void Bench::check_part(const Walk& walk, std::size_t region, int i, Findings& fi
   const std::size_t own_block = static_cast<std::size_t>(ranks_.rank(i)) * block;
   DataSpec spec = spec_;
   if (info.outcome == Outcome::kRootsInput) spec.copied_from = root_;
+  if (tool_.source != nullptr) spec.copied_from = tool_.source(ranks_.rank(i), ranks_.all_ranks());
   for (std::size_t begin = part.begin; begin < part.end;) {
     const std::size_t end = by_block ? begin + block : part.end;
     if (by_block) spec.copied_from = static_cast<int>(begin / block);

@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/collective.hpp"
@@ -37,12 +38,23 @@ struct Arguments {
   tuttiStream_t stream;
 };
 
-// A tool: a row of the table of collectives, and the function that it measures.
+// A tool: a row of facts, of the table of collectives or like its rows, and the function that it
+// measures.
 struct Tool {
-  Collective collective;
-  tuttiResult_t (*run)(const Arguments& arguments);
+  using Run = tuttiResult_t (*)(const Arguments& arguments);
+  using Source = int (*)(int rank, int ranks);
 
-  [[nodiscard]] const CollectiveInfo& info() const { return info_of(collective); }
+  Tool(Collective collective, Run function) : row(info_of(collective)), run(function) {}
+  // Of point to point: each rank receives what rank source(...) sends. In place it is timed, as in
+  // nccl-tests, and not checked, since what is sent from a buffer is received into.
+  Tool(std::string_view name, Run function, Source from)
+      : row{.name = name}, run(function), source(from) {}
+
+  CollectiveInfo row;
+  Run run;
+  Source source = nullptr;
+
+  [[nodiscard]] const CollectiveInfo& info() const { return row; }
   [[nodiscard]] std::string program() const { return std::string(info().name) + "_perf"; }
 };
 
