@@ -599,6 +599,36 @@ TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataT
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer,
                                   tuttiComm_t comm, tuttiStream_t stream);
 
+/* The collectives below have blocks of sizes of their own, as MPI's v-forms. Counts and
+ * displacements are in elements, one for each rank, and are read during the call; every block is a
+ * send and a receive, so the rules above hold, and the two ranks that a block concerns pass the
+ * same count. All ranks call them in the same order among the sends and receives of the
+ * communicator. Blocks of one receive buffer do not overlap. */
+
+/* All-to-all: on rank r, sendcounts[s] elements from sendbuff + sdispls[s] go to rank s, and
+ * recvcounts[s] elements from rank s to recvbuff + rdispls[s]. Not in place. */
+TUTTI_API tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
+                                       const size_t sdispls[], void* recvbuff,
+                                       const size_t recvcounts[], const size_t rdispls[],
+                                       tuttiDataType_t datatype, tuttiComm_t comm,
+                                       tuttiStream_t stream);
+
+/* Gather: recvcounts[r] elements of rank r go to recvbuff + displs[r] on `root`. The other ranks do
+ * not use recvbuff, recvcounts and displs, which may be NULL there. In place: sendbuff == recvbuff
+ * + displs[root] on root. */
+TUTTI_API tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                     const size_t recvcounts[], const size_t displs[],
+                                     tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                                     tuttiStream_t stream);
+
+/* Scatter: sendcounts[r] elements from sendbuff + displs[r] on `root` go to rank r. The other ranks
+ * do not use sendbuff, sendcounts and displs, which may be NULL there. In place: recvbuff ==
+ * sendbuff + displs[root] on root. */
+TUTTI_API tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcounts[],
+                                      const size_t displs[], void* recvbuff, size_t recvcount,
+                                      tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                                      tuttiStream_t stream);
+
 /* ---- Groups ------------------------------------------------------------------------------------
  * A group holds calls back until its end and then runs them together. With a group one thread can
  * drive several ranks, although each rank's call waits for the others'. A group belongs to the

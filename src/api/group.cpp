@@ -241,14 +241,35 @@ Status run_or_hold(const char* function, tuttiComm* comm, const CheckCall& check
   return call.on_device ? run_on_devices({&one, 1}) : run_operations({&one, 1});
 }
 
+Status run_or_hold_several(const char* function, tuttiComm* comm, const CheckCalls& check) {
+  TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
+  TUTTI_TRY_ASSIGN(const std::vector<Call> calls, check(*communicator));
+  Group& group = Group::current();
+  if (group.active()) {
+    TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
+    for (const Call& call : calls) group.add(handle, call);
+    return {};
+  }
+  std::vector<HeldCall> held;
+  for (const Call& call : calls) held.push_back({communicator, call, nullptr});
+  return held.empty() ? Status() : run_operations(held);
+}
+
+// In `guarded`: an error of a call in a group is the group's too.
+Status tell_group(Status status) {
+  if (!status && Group::current().active()) Group::current().fail(status.error());
+  return status;
+}
+
 }  // namespace
 
 tuttiResult_t submit(const char* function, tuttiComm* comm, const CheckCall& check) {
-  return guarded(function, comm, [&] {
-    const Status status = run_or_hold(function, comm, check);
-    if (!status && Group::current().active()) Group::current().fail(status.error());
-    return status;
-  });
+  return guarded(function, comm, [&] { return tell_group(run_or_hold(function, comm, check)); });
+}
+
+tuttiResult_t submit_several(const char* function, tuttiComm* comm, const CheckCalls& check) {
+  return guarded(function, comm,
+                 [&] { return tell_group(run_or_hold_several(function, comm, check)); });
 }
 
 }  // namespace tutti

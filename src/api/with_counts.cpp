@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C boundary of collectives whose blocks have sizes of their own, known to the two ranks that a
+// block concerns and to nobody else: groups of sends and receives. Each pair compares its counts.
+#include <fmt/core.h>
+#include <tutti/tutti.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "api/config.hpp"
+#include "api/group.hpp"
+#include "api/handle.hpp"
+#include "device/driver.hpp"
+
+using namespace tutti;
+
+namespace {
+
+// What the blocks of one side of a call have in common.
+struct Side {
+  Collective direction;  // kSend or kRecv
+  const char* buffer_name;
+  const void* buffer;
+  const std::size_t* counts;  // by peer
+  const std::size_t* displacements;
+};
+
+// One call, as its checks see it.
+struct Blocks {
+  const char* function;
+  const Communicator& communicator;
+  DataType type = DataType::kFloat32;
+  std::vector<Call> calls = {};
+};
+
+Status check_memory(const Blocks& blocks, const Side& side) {
+  if (side.buffer == nullptr)
+    return bad_argument(blocks.function, fmt::format("{} is NULL", side.buffer_name));
+  const std::size_t bytes_each = element_bytes(blocks.type);
+  if (reinterpret_cast<std::uintptr_t>(side.buffer) % bytes_each != 0)
+    return bad_argument(blocks.function,
+                        fmt::format("{} is not aligned to the {} bytes of its data type",
+                                    side.buffer_name, bytes_each));
+  const RankOnDevice* const device = blocks.communicator.on_device();
+  if (device != nullptr ? device->holds(side.buffer) : device::driver_knows_for_device(side.buffer))
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: this version sends and receives host memory, and {} is "
+                                  "device memory; copy it to host memory first",
+                                  blocks.function, side.buffer_name));
+  return {};
+}
+
+// The block for `peer` or from it: `count` elements from `first` on.
+Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
+                 std::size_t first) {
+  if (count == 0) return {};
+  const std::size_t bytes_each = element_bytes(blocks.type), most = SIZE_MAX / 2 / bytes_each;
+  if (count > most || first > most - count)
+    return bad_argument(blocks.function,
+                        fmt::format("the block of rank {} has {} elements from {} on: larger than "
+                                    "any memory",
+                                    peer, count, first));
+  TUTTI_TRY(check_memory(blocks, side));
+  const bool sends = side.direction == Collective::kSend;
+  auto* const at = static_cast<std::byte*>(const_cast<void*>(side.buffer)) + first * bytes_each;
+  blocks.calls.push_back({.collective = side.direction,
+                          .input = sends ? at : nullptr,
+                          .output = sends ? nullptr : at,
+                          .count = count,
+                          .type = blocks.type,
+                          .root = peer});
+  return {};
+}
+
+// A block for every rank of the communicator.
+Status add_all(Blocks& blocks, const Side& side) {
+  if (side.counts == nullptr || side.displacements == nullptr)
+    return bad_argument(
+        blocks.function,
+        fmt::format("the {} of {} are NULL", side.counts == nullptr ? "counts" : "displacements",
+                    side.buffer_name));
+  for (Rank peer = 0; peer < blocks.communicator.ranks(); ++peer) {
+    const auto i = static_cast<std::size_t>(peer);
+    TUTTI_TRY(add_block(blocks, side, peer, side.counts[i], side.displacements[i]));
+  }
+  return {};
+}
+
+Status check_common(Blocks& blocks, int type, int root, tuttiStream_t stream) {
+  if (type < 0 || type >= kDataTypeCount)
+    return bad_argument(blocks.function, fmt::format("{} is not a valid tuttiDataType_t", type));
+  blocks.type = static_cast<DataType>(type);
+  const std::int32_t ranks = blocks.communicator.ranks();
+  if (root < 0 || root >= ranks)
+    return bad_argument(
+        blocks.function,
+        fmt::format("root {} is out of range: the communicator has {} ranks", root, ranks));
+  if (stream == nullptr) return {};
+  return make_error(Code::kNotSupported,
+                    fmt::format("{}: with host memory the calling thread moves the data; pass a "
+                                "NULL stream",
+                                blocks.function));
+}
+
+}  // namespace
+
+extern "C" {
+
+tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
+                             const size_t sdispls[], void* recvbuff, const size_t recvcounts[],
+                             const size_t rdispls[], tuttiDataType_t datatype, tuttiComm_t comm,
+                             tuttiStream_t stream) {
+  constexpr const char* kName = "tuttiAlltoAllv";
+  return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
+    Blocks blocks{kName, communicator};
+    TUTTI_TRY(check_common(blocks, value_of(datatype), 0, stream));
+    if (sendbuff == recvbuff && sendbuff != nullptr)
+      return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
+    TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
+    TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, rdispls}));
+    return std::move(blocks.calls);
+  });
+}
+
+tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                           const size_t recvcounts[], const size_t displs[],
+                           tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                           tuttiStream_t stream) {
+  constexpr const char* kName = "tuttiGatherv";
+  return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
+    Blocks blocks{kName, communicator};
+    TUTTI_TRY(check_common(blocks, value_of(datatype), root, stream));
+    const Side sends{Collective::kSend, "sendbuff", sendbuff, nullptr, nullptr};
+    TUTTI_TRY(add_block(blocks, sends, root, sendcount, 0));
+    if (communicator.rank() == root)
+      TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, displs}));
+    return std::move(blocks.calls);
+  });
+}
+
+tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcounts[], const size_t displs[],
+                            void* recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
+                            tuttiComm_t comm, tuttiStream_t stream) {
+  constexpr const char* kName = "tuttiScatterv";
+  return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
+    Blocks blocks{kName, communicator};
+    TUTTI_TRY(check_common(blocks, value_of(datatype), root, stream));
+    const Side receives{Collective::kRecv, "recvbuff", recvbuff, nullptr, nullptr};
+    TUTTI_TRY(add_block(blocks, receives, root, recvcount, 0));
+    if (communicator.rank() == root)
+      TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, displs}));
+    return std::move(blocks.calls);
+  });
+}
+
+}  // extern "C"
