@@ -75,6 +75,7 @@ class RoutedTransport final : public Transport {
   }
   [[nodiscard]] bool connected(Rank peer) const override { return of(peer).connected(peer); }
   [[nodiscard]] bool has_left(Rank peer) const override { return of(peer).has_left(peer); }
+  [[nodiscard]] bool shares_with(Rank peer) const override { return of(peer).shares_with(peer); }
   [[nodiscard]] Status health(Rank peer) const override { return of(peer).health(peer); }
   [[nodiscard]] std::uint64_t mapped_bytes() const override {
     return near_->mapped_bytes() + far_->mapped_bytes();

@@ -120,6 +120,9 @@ class Transport {
   // messages and payload bytes, per connection. Any thread; never blocks.
   [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;
 
+  // True if connections with `peer` are shared, false if they are pumped. Any thread; never blocks.
+  [[nodiscard]] virtual bool shares_with(Rank /*peer*/) const { return capabilities().shares; }
+
   // Announces to the peers that this rank is closing its connections. Call it directly before
   // close(). User thread; never blocks.
   virtual void say_goodbye() {}

@@ -80,10 +80,10 @@
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
  * -GetAsyncError, -Split, -Shrink, -Revoke, -Register, -Deregister, -WindowRegister and
  * -WindowDeregister, tuttiMemAlloc and tuttiMemFree, tuttiAllReduce, -Reduce, -Broadcast, -Bcast,
- * -ReduceScatter, -AllGather, -AlltoAll, -Gather, -Scatter and -Barrier, tuttiSend and tuttiRecv,
- * groups of these, the simulation of groups of collectives, tuttiRedOpCreatePreMulSum and
- * tuttiRedOpDestroy, and the extensions. tuttiNotSupported says what else is missing: `blocking =
- * 0`, streams with host memory, and more than one id.
+ * -ReduceScatter, -AllGather, -AlltoAll, -AlltoAllv, -Gather, -Gatherv, -Scatter, -Scatterv and
+ * -Barrier, tuttiSend and tuttiRecv, groups of these, the simulation of groups of collectives,
+ * tuttiRedOpCreatePreMulSum and tuttiRedOpDestroy, and the extensions. What else is missing returns
+ * tuttiNotSupported: `blocking = 0`, streams with host memory, and more than one id.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -580,16 +580,16 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
  * ordered with nothing else, and ranks may issue different numbers of them between two collectives.
  * A count of 0 moves nothing and needs no counterpart.
  * Alone, a call returns when its bytes need no more of this rank: a receive when they are there, a
- * send at the latest when they are received, and sooner where they fit into the slots of the pair
- * (4 of at most 64 KiB). So a program that relies on a send's returning before its receive is
- * called is wrong. In a group all sends and receives progress together, beside the collectives of
- * the group, and in any pattern. A rank may send to itself, with the receive in the same group
- * (else tuttiInvalidUsage, and nothing was sent).
- * Host memory; `stream` must be NULL (else tuttiNotSupported).
- * Errors, before anything is sent: tuttiInvalidArgument for the buffer, the count, the type and the
- * peer; tuttiNotSupported for device memory. Later: tuttiInvalidUsage if count or type differ at
- * both ends, tuttiRemoteError if a rank died, failed, left or aborted, tuttiTimeout without a
- * counterpart, tuttiSystemError. Each poisons the communicator. */
+ * send at the latest when they are received. It may return sooner, since a pair has slots for some
+ * messages, but a program that relies on a send returning before its receive is called is wrong. In
+ * a group all sends and receives progress together, beside the collectives of the group, and in any
+ * pattern. A rank may send to itself, with the receive in the same group (else tuttiInvalidUsage;
+ * if the group concerns no other rank, this poisons nothing). Host memory; `stream` must be NULL
+ * (else tuttiNotSupported). Errors, before anything is sent: tuttiInvalidArgument for the buffer,
+ * the count, the type and the peer; tuttiNotSupported for device memory. Later: tuttiInvalidUsage
+ * if count or type differ at both ends, tuttiRemoteError if a rank died, failed, aborted or
+ * destroyed its communicator, tuttiTimeout without a counterpart, tuttiSystemError. Each poisons
+ * the communicator. */
 
 /* Sends sendbuff[0..count) to `peer`, which calls tuttiRecv. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype,
@@ -599,11 +599,12 @@ TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataT
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer,
                                   tuttiComm_t comm, tuttiStream_t stream);
 
-/* The collectives below have blocks of sizes of their own, as MPI's v-forms. Counts and
+/* The collectives below take blocks of different sizes, like MPI's v-forms. Counts and
  * displacements are in elements, one for each rank, and are read during the call; every block is a
  * send and a receive, so the rules above hold, and the two ranks that a block concerns pass the
  * same count. All ranks call them in the same order among the sends and receives of the
- * communicator. Blocks of one receive buffer do not overlap. */
+ * communicator. Blocks of one receive buffer do not overlap. Further errors: tuttiInvalidArgument
+ * for NULL counts or displacements, and for a root that is no rank. */
 
 /* All-to-all: on rank r, sendcounts[s] elements from sendbuff + sdispls[s] go to rank s, and
  * recvcounts[s] elements from rank s to recvbuff + rdispls[s]. Not in place. */

@@ -250,9 +250,7 @@ Status run_or_hold_several(const char* function, tuttiComm* comm, const CheckCal
     for (const Call& call : calls) group.add(handle, call);
     return {};
   }
-  std::vector<HeldCall> held;
-  for (const Call& call : calls) held.push_back({communicator, call, nullptr});
-  return held.empty() ? Status() : run_operations(held);
+  return run_transfers(*communicator, calls, function);
 }
 
 // In `guarded`: an error of a call in a group is the group's too.

@@ -89,7 +89,7 @@ class Group {
 // into the thread's group. An error of a call in a group is the group's too.
 using CheckCall = std::function<Result<Call>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit(const char* function, tuttiComm* comm, const CheckCall& check);
-// The same of one that consists of several, which run as a group.
+// The same of one that consists of sends and receives, which run together; never of none.
 using CheckCalls = std::function<Result<std::vector<Call>>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit_several(const char* function, tuttiComm* comm,
                                            const CheckCalls& check);

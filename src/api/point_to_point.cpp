@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C boundary of sends and receives.
+#include "api/point_to_point.hpp"
+
 #include <fmt/core.h>
 #include <tutti/tutti.h>
 
@@ -23,49 +25,23 @@ struct RawTransfer {
   std::size_t count;
   int type;
   int peer;
-
-  [[nodiscard]] const void* buffer() const {
-    return collective == Collective::kSend ? sendbuff : recvbuff;
-  }
 };
-
-Status check_memory(const RawTransfer& raw, const Communicator& communicator, DataType type) {
-  const void* const buffer = raw.buffer();
-  if (buffer == nullptr)
-    return bad_argument(raw.function, raw.collective == Collective::kSend ? "sendbuff is NULL"
-                                                                          : "recvbuff is NULL");
-  const std::size_t bytes_each = element_bytes(type);
-  if (reinterpret_cast<std::uintptr_t>(buffer) % bytes_each != 0)
-    return bad_argument(raw.function, fmt::format("the buffer is not aligned to the {} bytes of "
-                                                  "its data type",
-                                                  bytes_each));
-  const RankOnDevice* const device = communicator.on_device();
-  if (device != nullptr ? device->holds(buffer) : device::driver_knows_for_device(buffer))
-    return make_error(Code::kNotSupported,
-                      fmt::format("{}: this version sends and receives host memory, and the buffer "
-                                  "is device memory; copy it to host memory first",
-                                  raw.function));
-  return {};
-}
 
 Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communicator,
                             tuttiStream_t stream) {
   const char* const function = raw.function;
-  if (raw.type < 0 || raw.type >= kDataTypeCount)
-    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
+  TUTTI_TRY_ASSIGN(const DataType type, check_type(function, raw.type));
   if (raw.peer < 0 || raw.peer >= communicator.ranks())
     return bad_argument(function, fmt::format("peer {} is out of range: the communicator has {} "
                                               "ranks",
                                               raw.peer, communicator.ranks()));
-  const auto type = static_cast<DataType>(raw.type);
   if (raw.count > SIZE_MAX / 2 / element_bytes(type))
     return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
-  if (raw.count > 0) TUTTI_TRY(check_memory(raw, communicator, type));
-  if (stream != nullptr && raw.count > 0)
-    return make_error(Code::kNotSupported,
-                      fmt::format("{}: with host memory the calling thread moves the data; pass a "
-                                  "NULL stream",
-                                  function));
+  const bool sends = raw.collective == Collective::kSend;
+  if (raw.count > 0)
+    TUTTI_TRY(check_host_buffer(function, sends ? "sendbuff" : "recvbuff",
+                                sends ? raw.sendbuff : raw.recvbuff, type, communicator));
+  TUTTI_TRY(check_no_stream(function, stream));
   return Call{.collective = raw.collective,
               .input = raw.sendbuff,
               .output = raw.recvbuff,
@@ -81,6 +57,40 @@ tuttiResult_t submit(const RawTransfer& raw, tuttiComm_t comm, tuttiStream_t str
 }
 
 }  // namespace
+
+namespace tutti {
+
+Status check_host_buffer(const char* function, const char* name, const void* buffer, DataType type,
+                         const Communicator& communicator) {
+  if (buffer == nullptr) return bad_argument(function, fmt::format("{} is NULL", name));
+  const std::size_t bytes_each = element_bytes(type);
+  if (reinterpret_cast<std::uintptr_t>(buffer) % bytes_each != 0)
+    return bad_argument(function, fmt::format("{} is not aligned to the {} bytes of its data type",
+                                              name, bytes_each));
+  const RankOnDevice* const device = communicator.on_device();
+  if (device != nullptr ? device->holds(buffer) : device::driver_knows_for_device(buffer))
+    return make_error(Code::kNotSupported,
+                      fmt::format("{}: this version sends and receives host memory, and {} is "
+                                  "device memory; copy it to host memory first",
+                                  function, name));
+  return {};
+}
+
+Result<DataType> check_type(const char* function, int type) {
+  if (type < 0 || type >= kDataTypeCount)
+    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", type));
+  return static_cast<DataType>(type);
+}
+
+Status check_no_stream(const char* function, tuttiStream_t stream) {
+  if (stream == nullptr) return {};
+  return make_error(Code::kNotSupported,
+                    fmt::format("{}: with host memory the calling thread moves the data; pass a "
+                                "NULL stream",
+                                function));
+}
+
+}  // namespace tutti
 
 extern "C" {
 

@@ -10,7 +10,7 @@
 #include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
-#include "device/driver.hpp"
+#include "api/point_to_point.hpp"
 
 using namespace tutti;
 
@@ -33,23 +33,6 @@ struct Blocks {
   std::vector<Call> calls = {};
 };
 
-Status check_memory(const Blocks& blocks, const Side& side) {
-  if (side.buffer == nullptr)
-    return bad_argument(blocks.function, fmt::format("{} is NULL", side.buffer_name));
-  const std::size_t bytes_each = element_bytes(blocks.type);
-  if (reinterpret_cast<std::uintptr_t>(side.buffer) % bytes_each != 0)
-    return bad_argument(blocks.function,
-                        fmt::format("{} is not aligned to the {} bytes of its data type",
-                                    side.buffer_name, bytes_each));
-  const RankOnDevice* const device = blocks.communicator.on_device();
-  if (device != nullptr ? device->holds(side.buffer) : device::driver_knows_for_device(side.buffer))
-    return make_error(Code::kNotSupported,
-                      fmt::format("{}: this version sends and receives host memory, and {} is "
-                                  "device memory; copy it to host memory first",
-                                  blocks.function, side.buffer_name));
-  return {};
-}
-
 // The block for `peer` or from it: `count` elements from `first` on.
 Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                  std::size_t first) {
@@ -60,7 +43,8 @@ Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                         fmt::format("the block of rank {} has {} elements from {} on: larger than "
                                     "any memory",
                                     peer, count, first));
-  TUTTI_TRY(check_memory(blocks, side));
+  TUTTI_TRY(check_host_buffer(blocks.function, side.buffer_name, side.buffer, blocks.type,
+                              blocks.communicator));
   const bool sends = side.direction == Collective::kSend;
   auto* const at = static_cast<std::byte*>(const_cast<void*>(side.buffer)) + first * bytes_each;
   blocks.calls.push_back({.collective = side.direction,
@@ -87,19 +71,21 @@ Status add_all(Blocks& blocks, const Side& side) {
 }
 
 Status check_common(Blocks& blocks, int type, int root, tuttiStream_t stream) {
-  if (type < 0 || type >= kDataTypeCount)
-    return bad_argument(blocks.function, fmt::format("{} is not a valid tuttiDataType_t", type));
-  blocks.type = static_cast<DataType>(type);
+  TUTTI_TRY_ASSIGN(blocks.type, check_type(blocks.function, type));
   const std::int32_t ranks = blocks.communicator.ranks();
   if (root < 0 || root >= ranks)
     return bad_argument(
         blocks.function,
         fmt::format("root {} is out of range: the communicator has {} ranks", root, ranks));
-  if (stream == nullptr) return {};
-  return make_error(Code::kNotSupported,
-                    fmt::format("{}: with host memory the calling thread moves the data; pass a "
-                                "NULL stream",
-                                blocks.function));
+  return check_no_stream(blocks.function, stream);
+}
+
+// Also where this rank has nothing to move its communicator is asked, which may be of no use.
+std::vector<Call> calls_of(Blocks& blocks) {
+  if (blocks.calls.empty())
+    blocks.calls.push_back(
+        {.collective = Collective::kSend, .type = blocks.type, .root = blocks.communicator.rank()});
+  return std::move(blocks.calls);
 }
 
 }  // namespace
@@ -118,7 +104,7 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
       return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
     TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
     TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, rdispls}));
-    return std::move(blocks.calls);
+    return calls_of(blocks);
   });
 }
 
@@ -134,7 +120,7 @@ tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuf
     TUTTI_TRY(add_block(blocks, sends, root, sendcount, 0));
     if (communicator.rank() == root)
       TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, displs}));
-    return std::move(blocks.calls);
+    return calls_of(blocks);
   });
 }
 
@@ -149,7 +135,7 @@ tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcounts[], con
     TUTTI_TRY(add_block(blocks, receives, root, recvcount, 0));
     if (communicator.rank() == root)
       TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, displs}));
-    return std::move(blocks.calls);
+    return calls_of(blocks);
   });
 }
 

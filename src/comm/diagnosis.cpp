@@ -44,10 +44,14 @@ bool Diagnosis::has_left(Rank peer) const {
   return left && (is_point_to_point(mine_.collective) || !has_entered(peer));
 }
 
+OperationSignature Diagnosis::missed_call() const {
+  return is_point_to_point(mine_.collective) ? counterpart(mine_, reporter_) : mine_;
+}
+
 std::optional<Poison> Diagnosis::departed(Rank peer) const {
   if (!has_left(peer)) return std::nullopt;
   Poison poison = of(peer, Poison::Kind::kLeft, Code::kRemoteError);
-  if (is_point_to_point(mine_.collective)) poison.mine = counterpart(mine_, reporter_);
+  poison.mine = missed_call();
   return poison;
 }
 

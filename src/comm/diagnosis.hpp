@@ -37,6 +37,8 @@ class Diagnosis {
   // Has the peer said goodbye without this call? It will never come.
   [[nodiscard]] bool has_left(Rank peer) const;
   [[nodiscard]] std::optional<Poison> departed(Rank peer) const;
+  // What a peer that left did not call: the same, or point to point the other half.
+  [[nodiscard]] OperationSignature missed_call() const;
 
   // Do the peer's calls differ from this rank's? This one, or the last that the peer has begun: a
   // rank whose call before had nothing to send is here while its peers are still there.

@@ -43,6 +43,7 @@ Error LongWait::unprepared(const Error& cause) {
   const bool left = diagnosis().has_left(peer);
   Poison poison = diagnosis().failure_of(peer);
   if (left || !gone) poison.kind = left ? Poison::Kind::kLeft : Poison::Kind::kNoWay;
+  if (left) poison.mine = diagnosis().missed_call();
   const Error error = members_.poison(poison, cause.message);
   if (left || gone) return error;
   return {cause.code, poison_error(poison, members_.peers(), cause.message).message, peer};
@@ -121,8 +122,7 @@ std::optional<Error> LongWait::lost_way(Rank peer, std::int64_t waited_ns) {
   else if (answers || health.error().code == Code::kTimeout)
     poison.kind = Poison::Kind::kCut;
   if (poison.kind != Poison::Kind::kDeath) poison.mine = signature_;
-  if (left && is_point_to_point(signature_.collective))
-    poison.mine = counterpart(signature_, members_.rank());
+  if (left) poison.mine = diagnosis().missed_call();
   return members_.poison(poison, cause);
 }
 
@@ -154,8 +154,9 @@ void LongWait::note_moved() {
 std::optional<Error> LongWait::trouble_with(Rank peer, std::int64_t waited_ns) {
   if (auto error = lost_way(peer, waited_ns)) return error;
   if (const auto found = diagnosis().mismatch_with(peer)) return members_.poison(*found);
-  // What a far peer has sent before it left may be on its way; its connection says when it is not.
-  if (is_point_to_point(signature_.collective) && members_.is_far(peer)) return std::nullopt;
+  // What a peer has sent by a wire before it left may be on its way; its goodbye comes behind that.
+  if (is_point_to_point(signature_.collective) && !transport_->shares_with(peer))
+    return std::nullopt;
   if (const auto found = diagnosis().departed(peer)) return members_.poison(*found);
   return std::nullopt;
 }
@@ -200,7 +201,10 @@ Status LongWait::look_for_group(std::int64_t waited_ns) {
   if (peer == members_.rank() || members_.is_far(peer) ||
       members_.peer(peer).pid != members_.own().pid)
     return {};
-  if (!is_point_to_point(signature_.collective) && diagnosis().has_entered(peer)) return {};
+  // Whom the other half's rank waits for may be out of date.
+  const bool to_blame =
+      is_point_to_point(signature_.collective) ? peer == suspected : !diagnosis().has_entered(peer);
+  if (!to_blame) return {};
   if (!control::is_only_thread_of_program()) return {};
   members_.poison_as_failed(signature_);
   return make_error(

@@ -131,9 +131,10 @@ void Operation::give_up_by_exception() {
 }
 
 void Operation::give_up() {
+  done_ = true;
+  if (!members_.of_this_process()) return;
   if (plan_ != nullptr) plan_->executor->withdraw();
   if (transport_ != nullptr) transport_->take_back();
-  done_ = true;
   if (disturbed()) board_.set_state(RankState::kFailed);
 }
 

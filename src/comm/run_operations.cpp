@@ -58,15 +58,12 @@ Status run_work(Communicator& communicator, Work& work) {
 }
 
 Status run_alone(Communicator& communicator, const Call& call) {
+  if (is_point_to_point(call.collective))
+    return run_transfers(communicator, {&call, 1}, call.info().name.data());
   const InFlightCall in_flight(communicator.call_slot(), info_of(call.collective).name.data());
   if (!in_flight) return in_flight.status();
-  if (!is_point_to_point(call.collective)) {
-    Operation operation(communicator, call);
-    return run_work(communicator, operation);
-  }
-  Transfers transfers(communicator);
-  transfers.add(call);
-  return run_work(communicator, transfers);
+  Operation operation(communicator, call);
+  return run_work(communicator, operation);
 }
 
 // What a communicator does in a group: its operations in issue order, and beside them its sends and
@@ -83,8 +80,8 @@ struct Queue {
   std::deque<Entry<Operation>> operations;
   std::size_t next = 0;
   std::unique_ptr<Entry<Transfers>> transfers;
+  std::vector<std::shared_ptr<const void>> holds;  // let go after the call slot
   std::optional<InFlightCall> in_flight;           // given back when all has ended
-  std::vector<std::shared_ptr<const void>> holds;  // let go after that
 
   void add(const Call& call) {
     if (!is_point_to_point(call.collective)) {
@@ -133,7 +130,7 @@ Result<std::vector<Queue>> make_queues(std::span<HeldCall> calls) {
     if (queue == queues.end()) {
       InFlightCall in_flight(communicator->call_slot(), "tuttiGroupEnd");
       if (!in_flight) return tl::unexpected(in_flight.status().error());
-      queues.push_back({communicator, {}, 0, nullptr, std::move(in_flight), {}});
+      queues.push_back({communicator, {}, 0, nullptr, {}, std::move(in_flight)});
       queue = queues.end() - 1;
     }
     queue->add(call);
@@ -179,6 +176,14 @@ Status run_operations(std::span<HeldCall> calls) {
       slow = waiter.wait();
   }
   return first_error;
+}
+
+Status run_transfers(Communicator& communicator, std::span<const Call> calls, const char* name) {
+  const InFlightCall in_flight(communicator.call_slot(), name);
+  if (!in_flight) return in_flight.status();
+  Transfers transfers(communicator);
+  for (const Call& call : calls) transfers.add(call);
+  return run_work(communicator, transfers);
 }
 
 }  // namespace tutti

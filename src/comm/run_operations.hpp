@@ -26,4 +26,8 @@ struct HeldCall {
 // as soon as its own have ended, so that an abort waits for no other communicator.
 [[nodiscard]] Status run_operations(std::span<HeldCall> calls);
 
+// Runs sends and receives of one communicator, all together, as one call named `name` (a literal).
+[[nodiscard]] Status run_transfers(Communicator& communicator, std::span<const Call> calls,
+                                   const char* name);
+
 }  // namespace tutti

@@ -104,7 +104,10 @@ Status Transfers::copy_to_self() const {
 Status Transfers::start() {
   TUTTI_TRY(members_.open_to_calls());
   if (disturbed()) return tl::unexpected(fault_error());
-  TUTTI_TRY(copy_to_self());
+  if (const Status copied = copy_to_self(); !copied) {
+    if (!flows_.empty()) members_.poison_as_failed(signature_);  // others wait for this rank's part
+    return copied;
+  }
   for (Flow& flow : flows_) {
     signature_ = signature_of(*flow.calls[0]);
     Result<Connection*> connection = flow.sends ? pairs_.to(flow.peer) : pairs_.from(flow.peer);
@@ -166,12 +169,12 @@ bool Transfers::receive(Flow& flow, const Call& call, std::uint64_t left) {
 
 bool Transfers::move(Flow& flow) {
   bool moved = false;
-  // Of each flow so much in a turn as its slots hold, so that all progress.
+  // In each turn, at most as many messages of a flow as it has slots, so that all progress.
   for (std::uint32_t i = 0; i < PairSlots::kSlots && flow.next < flow.calls.size(); ++i) {
     const Call& call = *flow.calls[flow.next];
     const std::uint64_t left = bytes_of(call) - flow.moved;
     if (!(flow.sends ? send(flow, call, left) : receive(flow, call, left))) {
-      if (blocked_ == nullptr) block_on(flow);
+      block_on(flow);
       break;
     }
     moved = true;
@@ -180,11 +183,20 @@ bool Transfers::move(Flow& flow) {
     ++flow.next;
   }
   if (is_corrupt(*flow.connection)) faulty_ = &flow;
-  if (flow.next == flow.calls.size() && !is_over(flow) && blocked_ == nullptr) block_on(flow);
+  if (flow.next == flow.calls.size() && !is_over(flow)) block_on(flow);
   return moved;
 }
 
+bool Transfers::is_lost(Rank peer) const {
+  return members_.is_gone(peer) || board_.state(peer) == RankState::kFailed ||
+         !transport_->health(peer);
+}
+
+// Of all flows that cannot go on, the first; once something has ended the job, the first whose peer
+// is lost.
 void Transfers::block_on(const Flow& flow) {
+  if (blocked_ != nullptr && (!disturbed() || is_lost(blocked_->peer) || !is_lost(flow.peer)))
+    return;
   blocked_ = &flow;
   signature_ = signature_of(*flow.calls[std::min(flow.next, flow.calls.size() - 1)]);
 }
@@ -202,13 +214,25 @@ Result<bool> Transfers::advance() {
     }
   const bool over = std::ranges::all_of(flows_, is_over);
   done_ = over && (transport_ == nullptr || transport_->unflushed() == kNoRank);
-  if (done_) communicator_.counts().completed += calls_;
+  if (done_) {
+    note_moved();
+    communicator_.counts().completed += calls_;
+  }
   return moved;
 }
 
 Rank Transfers::blocked_on() const {
   if (blocked_ != nullptr) return blocked_->peer;
   return transport_ == nullptr ? kNoRank : transport_->unflushed();
+}
+
+// Of all flows that cannot go on, one whose peer will never do its part, whatever the others wait
+// for.
+Rank Transfers::suspect() const {
+  const auto lost = std::ranges::find_if(flows_, [&](const Flow& flow) {
+    return !is_over(flow) && (transport_->has_left(flow.peer) || is_lost(flow.peer));
+  });
+  return lost == flows_.end() ? blocked_on() : lost->peer;
 }
 
 std::optional<Error> Transfers::own_fault() {
@@ -227,8 +251,10 @@ void Transfers::give_up_by_exception() {
 }
 
 void Transfers::give_up() {
-  if (transport_ != nullptr) transport_->take_back();
   done_ = true;
+  if (!members_.of_this_process()) return;
+  note_moved();
+  if (transport_ != nullptr) transport_->take_back();
   if (disturbed()) board_.set_state(RankState::kFailed);
 }
 

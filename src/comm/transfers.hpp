@@ -77,6 +77,7 @@ class Transfers final : public LongWait {
     std::uint64_t lent_until = 0;  // messages whose payload lies in the user's memory: all below
   };
   [[nodiscard]] Rank blocked_on() const override;
+  [[nodiscard]] Rank suspect() const override;
   [[nodiscard]] std::optional<Error> own_fault() override;
 
   [[nodiscard]] Flow& flow_of(Rank peer, bool sends);
@@ -86,6 +87,7 @@ class Transfers final : public LongWait {
   bool receive(Flow& flow, const Call& call, std::uint64_t left);
   [[nodiscard]] static bool is_over(const Flow& flow);
   void block_on(const Flow& flow);
+  [[nodiscard]] bool is_lost(Rank peer) const;
 
   Communicator& communicator_;
   PairConnections& pairs_;

@@ -152,6 +152,21 @@ TEST(WithCountsChecks, CountsThatDifferAreNamed) {
   });
 }
 
+TEST(WithCountsChecks, NothingToMoveIsNoSuccessWhereTheJobHasEnded) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    const std::size_t none[] = {0, 0};
+    if (rank == 1) return abort(comm);
+    while (check_sum(comm, rank, 2, 10, false).empty()) {
+    }
+    EXPECT_EQ(tuttiAlltoAllv(nullptr, none, none, nullptr, none, none, tuttiInt32, comm, nullptr),
+              tuttiRemoteError);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    EXPECT_EQ(tuttiGatherv(nullptr, 0, nullptr, none, none, tuttiInt32, 0, comm, nullptr),
+              tuttiSuccess);
+    EXPECT_EQ(tuttiGroupEnd(), tuttiRemoteError);
+  });
+}
+
 TEST(WithCountsChecks, ArgumentsAreChecked) {
   run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
     std::int32_t data[8] = {}, other[8] = {};

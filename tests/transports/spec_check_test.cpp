@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a spec may not be beyond what the conformance suite tries: sizes that no test's arena has.
+// And where the slots of sends and receives lie.
 #include "transports/spec_check.hpp"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "transports/pair_slots.hpp"
 
 namespace tutti {
 namespace {
@@ -23,6 +28,29 @@ TEST(SpecCheck, ASlotIsNoLargerThanAMessageCanBe) {
     EXPECT_EQ(status.error().code, Code::kInvalidArgument);
     EXPECT_EQ(status.error().message, "connection 0 -> 1 #0: slots may not be larger than 2 GiB");
   }
+}
+
+TEST(PairSlots, LieBehindThePlansPartAndApart) {
+  for (const std::int32_t ranks : {2, 3, 8, 100, 5000})
+    for (const std::uint64_t plans : {0UL, 1000UL, 64UL << 10, 2UL << 20, 1UL << 30}) {
+      const PairSlots slots(ranks, plans);
+      const SpecLimits limits{.ranks = ranks, .arena_bytes = slots.arena_bytes()};
+      std::uint64_t end = plans;
+      for (Rank source = 0; source < ranks; ++source) {
+        const ConnectionSpec spec = slots.spec(source, (source + 1) % ranks);
+        ASSERT_TRUE(check_spec(spec, limits)) << ranks << " ranks, " << plans << " bytes";
+        EXPECT_GE(spec.slot_bytes, PairSlots::kLeastSlotBytes);
+        EXPECT_LE(spec.slot_bytes, PairSlots::kMostSlotBytes);
+        ASSERT_GE(spec.arena_offset_bytes, end);
+        end = spec.arena_offset_bytes + spec.slots * spec.slot_bytes;
+      }
+      EXPECT_EQ(end, slots.arena_bytes());
+      // No more than half of the plans' part, unless slots could not be smaller.
+      const std::uint64_t least =
+          PairSlots::kSlots * PairSlots::kLeastSlotBytes * static_cast<std::uint64_t>(ranks);
+      EXPECT_LE(slots.arena_bytes(), plans + 4096 + std::max(plans / 2, least));
+    }
+  EXPECT_EQ(PairSlots(4, 2 << 20).spec(0, 1).slot_bytes, 64U << 10);
 }
 
 }  // namespace
