@@ -40,7 +40,7 @@ Result<Card> read_card(std::span<const std::byte> bytes, const Card& mine) {
 bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing& landing,
                     PairArea& pair) {
   const Immediate it = decode(immediate);
-  if (has_left_) return false;
+  if (has_left_ || it.index >= kMaxConnectionsPerPair) return false;
   ++taken_;
   if (it.kind == Kind::kBye) {
     has_left_ = true;
@@ -49,7 +49,6 @@ bool Arrivals::take(std::uint32_t immediate, std::uint64_t bytes, const Landing&
   // Once, before anything else.
   if (it.kind == Kind::kHello) return !std::exchange(greeted_, true);
   greeted_ = true;
-  if (it.index >= kMaxConnectionsPerPair) return false;
   const std::uint64_t number = messages_[it.index] + 1;
   if (static_cast<std::uint8_t>(number) != it.number) return false;
   messages_[it.index] = number;

@@ -216,7 +216,8 @@ TEST(VerbsWire, WhatNoCorrectRankSendsIsRefused) {
   };
   EXPECT_TRUE(refused({.kind = Kind::kSlot, .number = 2}, 64));
   EXPECT_TRUE(refused({.kind = Kind::kSlot, .number = 0}, 64));
-  EXPECT_TRUE(refused({.kind = Kind::kSlot, .index = kMaxConnectionsPerPair, .number = 1}, 64));
+  for (const Kind kind : {Kind::kHello, Kind::kSlot, Kind::kCells, Kind::kBye})
+    EXPECT_TRUE(refused({.kind = kind, .index = kMaxConnectionsPerPair, .number = 1}, 64));
   EXPECT_TRUE(refused({.kind = Kind::kCells, .number = 1}, 15));
   EXPECT_TRUE(refused({.kind = Kind::kCells, .number = 1}, 8193));
   EXPECT_TRUE(refused({.kind = Kind::kCells, .first_cell = 15, .number = 1}, 513));
