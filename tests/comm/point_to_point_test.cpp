@@ -16,6 +16,7 @@
 #include "hosts_job.hpp"
 #include "job.hpp"
 #include "meeting.hpp"
+#include "tests/sanitizers.hpp"
 #include "tests/seed.hpp"
 #include "transfer_rounds.hpp"
 
@@ -33,7 +34,7 @@ TEST_P(PointToPoint, AnyPatternInGroups) {
   const int ranks = GetParam();
   const unsigned seed = draw_seed();
   run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
-    check_rounds(comm, rank, ranks, {.seed = seed, .rounds = 30});
+    check_rounds(comm, rank, ranks, {.seed = seed, .rounds = kSanitized ? 8 : 30});
   });
 }
 
@@ -320,7 +321,7 @@ TEST_P(PointToPointHosts, AnyPatternInGroups) {
   run_hosts(
       {.ranks = 5, .ranks_per_host = 2, .transport = GetParam()}, [](int) {},
       [&](tuttiComm_t& comm, const ForkedRank& self) {
-        check_rounds(comm, self.rank, self.ranks, {.seed = seed, .rounds = 20});
+        check_rounds(comm, self.rank, self.ranks, {.seed = seed, .rounds = kSanitized ? 6 : 20});
         ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
       });
 }
