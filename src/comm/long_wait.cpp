@@ -151,14 +151,19 @@ void LongWait::note_moved() {
   board_.waiting_for(kNoRank);
 }
 
-std::optional<Error> LongWait::trouble_with(Rank peer, std::int64_t waited_ns) {
+std::optional<Error> LongWait::trouble_with(Rank peer, std::int64_t waited_ns, bool left) {
   if (auto error = lost_way(peer, waited_ns)) return error;
   if (const auto found = diagnosis().mismatch_with(peer)) return members_.poison(*found);
+  if (!left) return std::nullopt;
   // What a peer has sent by a wire before it left may be on its way; its goodbye comes behind that.
   if (is_point_to_point(signature_.collective) && !transport_->shares_with(peer))
     return std::nullopt;
   if (const auto found = diagnosis().departed(peer)) return members_.poison(*found);
   return std::nullopt;
+}
+
+bool LongWait::is_cut_off(Rank peer) const {
+  return !transport_->health(peer) || transport_->has_left(peer);
 }
 
 Status LongWait::look_around(std::int64_t waited_ns) {
@@ -172,12 +177,15 @@ Status LongWait::look_around(std::int64_t waited_ns) {
   tell_wait(suspected, waited_ns);
   if (first == kNoRank) return {};
   for (const Rank peer : {first, suspected}) {
-    if (!transport_->health(peer) || transport_->has_left(peer) || diagnosis().has_left(peer)) {
+    const bool cut = is_cut_off(peer), left = diagnosis().has_left(peer);
+    if (cut || left) {
       // Messages that arrived before the connection broke may complete the call.
       TUTTI_TRY_ASSIGN(const bool moved, advance());
       if (moved || done() || blocked_on() != first) return {};
     }
-    if (const auto error = trouble_with(peer, waited_ns)) return tl::unexpected(*error);
+    // Gone only since: what it sent before is looked at first, in the next round.
+    if (is_cut_off(peer) != cut || diagnosis().has_left(peer) != left) return {};
+    if (const auto error = trouble_with(peer, waited_ns, left)) return tl::unexpected(*error);
     if (suspected == first) break;
   }
   if (waited_ns >= members_.config().op_timeout_ns)

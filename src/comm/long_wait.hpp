@@ -63,10 +63,13 @@ class LongWait {
 
  private:
   [[nodiscard]] bool hopeless() const;
-  // What a peer, looked at in a long wait, has done to this call.
-  [[nodiscard]] std::optional<Error> trouble_with(Rank peer, std::int64_t waited_ns);
+  // What a peer, looked at in a long wait, has done to this call. `left`: it had, before this rank
+  // looked for its messages the last time.
+  [[nodiscard]] std::optional<Error> trouble_with(Rank peer, std::int64_t waited_ns, bool left);
   // Checks whether the path to a peer works; of one of another host, now and then, what it does.
   [[nodiscard]] std::optional<Error> lost_way(Rank peer, std::int64_t waited_ns);
+  // Has its connection broken, or said goodbye?
+  [[nodiscard]] bool is_cut_off(Rank peer) const;
   void tell_wait(Rank peer, std::int64_t waited_ns);
 
   static constexpr std::int64_t kFirstAskNs = 20'000'000;
