@@ -212,6 +212,8 @@ TUTTI_HD void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
   connection_detail::advance(c);
 }
 
+// A smaller message is copied in less time than it takes to lend it.
+inline constexpr std::uint64_t kLeastLentBytes = 16 << 10;
 // Can a payload be lent there?
 [[nodiscard]] inline bool takes_lent(const Connection& c) {
   return c.state->posts != nullptr && c.protocol == Protocol::kSlots;

@@ -17,7 +17,7 @@ struct PairSlots {
 
   // All sources together take half as much as the plans, where slots of the least size allow.
   PairSlots(std::int32_t ranks, std::uint64_t plan_arena_bytes)
-      : ranks_(static_cast<std::uint64_t>(ranks)), begin_(whole_pages(plan_arena_bytes)) {
+      : ranks_(static_cast<std::uint64_t>(ranks)), begin_(whole_lines(plan_arena_bytes)) {
     const std::uint64_t share = plan_arena_bytes / 2 / ranks_ / kSlots;
     slot_bytes_ =
         std::clamp(share / kLeastSlotBytes * kLeastSlotBytes, kLeastSlotBytes, kMostSlotBytes);
@@ -37,7 +37,9 @@ struct PairSlots {
   }
 
  private:
-  static std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+  static std::uint64_t whole_lines(std::uint64_t bytes) {
+    return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+  }
 
   std::uint64_t ranks_, begin_;
   std::uint64_t slot_bytes_ = 0;

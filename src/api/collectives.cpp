@@ -120,22 +120,18 @@ Status check_operation(const Call& call, const char* function) {
 
 Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStream_t stream) {
   const char* const function = raw.function;
-  if (raw.type < 0 || raw.type >= kDataTypeCount)
-    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", raw.type));
+  TUTTI_TRY_ASSIGN(const DataType type, check_type(function, raw.type));
   const std::optional<PreMulSum> made = made_op(raw.op, communicator);
   const std::optional<ReduceOp> op = made ? ReduceOp::kSum : reduce_op_of(raw.op);
   if (!op) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
   const std::int32_t ranks = communicator.ranks();
-  if (raw.root < 0 || raw.root >= ranks)
-    return bad_argument(function, fmt::format("root {} is out of range: the communicator has {} "
-                                              "ranks",
-                                              raw.root, ranks));
+  TUTTI_TRY(check_root(function, raw.root, ranks));
   const bool barrier = raw.collective == Collective::kBarrier;
   Call call{.collective = raw.collective,
             .input = barrier ? communicator.barrier_data() : raw.sendbuff,
             .output = barrier ? communicator.barrier_data() : raw.recvbuff,
             .count = raw.count,
-            .type = static_cast<DataType>(raw.type),
+            .type = type,
             .op = *op,
             .root = raw.root,
             .stream = stream,
@@ -172,9 +168,7 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDat
   return guarded(kName, comm, [&]() -> Status {
     if (op == nullptr || scalar == nullptr)
       return bad_argument(kName, fmt::format("{} is NULL", op == nullptr ? "op" : "scalar"));
-    const int type = value_of(datatype);
-    if (type < 0 || type >= kDataTypeCount)
-      return bad_argument(kName, fmt::format("{} is not a valid tuttiDataType_t", type));
+    TUTTI_TRY_ASSIGN(const DataType type, check_type(kName, value_of(datatype)));
     if (value_of(residence) == tuttiScalarDevice)
       return make_error(Code::kNotSupported,
                         fmt::format("{}: the scalar must be in host memory; pass "
@@ -184,7 +178,7 @@ tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDat
       return bad_argument(
           kName, fmt::format("{} is not a valid tuttiScalarResidence_t", value_of(residence)));
     TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, kName));
-    PreMulSum made{.type = static_cast<DataType>(type)};
+    PreMulSum made{.type = type};
     std::memcpy(made.scalar.data(), scalar, element_bytes(made.type));
     *op = static_cast<tuttiRedOp_t>(tuttiFirstMadeOp + communicator->made_ops().add(made));
     return {};

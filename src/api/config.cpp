@@ -11,6 +11,18 @@ tl::unexpected<Error> bad_argument(const char* function, std::string_view what) 
   return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
 }
 
+Result<DataType> check_type(const char* function, int type) {
+  if (type < 0 || type >= kDataTypeCount)
+    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", type));
+  return static_cast<DataType>(type);
+}
+
+Status check_root(const char* function, int root, std::int32_t ranks) {
+  if (root >= 0 && root < ranks) return {};
+  return bad_argument(
+      function, fmt::format("root {} is out of range: the communicator has {} ranks", root, ranks));
+}
+
 namespace {
 
 // Fields that have no effect on host communicators are checked too: a program that is wrong should

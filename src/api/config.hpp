@@ -23,6 +23,10 @@ template <typename Enum>
 // "function: what".
 [[nodiscard]] tl::unexpected<Error> bad_argument(const char* function, std::string_view what);
 
+// Errors: kInvalidArgument naming `function`, for a number that is no data type, or no rank's.
+[[nodiscard]] Result<DataType> check_type(const char* function, int type);
+[[nodiscard]] Status check_root(const char* function, int root, std::int32_t ranks);
+
 // `base` with what `config` (may be null) sets. Errors: kInvalidArgument naming the field.
 [[nodiscard]] Result<CommunicatorOptions> make_options(const Config& base,
                                                        const tuttiConfig_t* config,

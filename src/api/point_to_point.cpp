@@ -76,12 +76,6 @@ Status check_host_buffer(const char* function, const char* name, const void* buf
   return {};
 }
 
-Result<DataType> check_type(const char* function, int type) {
-  if (type < 0 || type >= kDataTypeCount)
-    return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", type));
-  return static_cast<DataType>(type);
-}
-
 Status check_no_stream(const char* function, tuttiStream_t stream) {
   if (stream == nullptr) return {};
   return make_error(Code::kNotSupported,

@@ -15,8 +15,6 @@ class Communicator;
 // memory. `name`: of the buffer.
 [[nodiscard]] Status check_host_buffer(const char* function, const char* name, const void* buffer,
                                        DataType type, const Communicator& communicator);
-// kInvalidArgument for a type that is none.
-[[nodiscard]] Result<DataType> check_type(const char* function, int type);
 // kNotSupported for any but the NULL stream.
 [[nodiscard]] Status check_no_stream(const char* function, tuttiStream_t stream);
 

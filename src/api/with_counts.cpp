@@ -70,22 +70,29 @@ Status add_all(Blocks& blocks, const Side& side) {
   return {};
 }
 
-Status check_common(Blocks& blocks, int type, int root, tuttiStream_t stream) {
-  TUTTI_TRY_ASSIGN(blocks.type, check_type(blocks.function, type));
-  const std::int32_t ranks = blocks.communicator.ranks();
-  if (root < 0 || root >= ranks)
-    return bad_argument(
-        blocks.function,
-        fmt::format("root {} is out of range: the communicator has {} ranks", root, ranks));
-  return check_no_stream(blocks.function, stream);
-}
-
 // Also where this rank has nothing to move its communicator is asked, which may be of no use.
 std::vector<Call> calls_of(Blocks& blocks) {
   if (blocks.calls.empty())
     blocks.calls.push_back(
         {.collective = Collective::kSend, .type = blocks.type, .root = blocks.communicator.rank()});
   return std::move(blocks.calls);
+}
+
+// A gather or a scatter: `own`, of `count` elements, is this rank's block, which goes to the root
+// or comes from there; `all`, on the root, those of all ranks.
+tuttiResult_t move_with_root(const char* function, tuttiComm_t comm, int type, int root,
+                             tuttiStream_t stream, const Side& own, std::size_t count,
+                             const Side& all) {
+  return submit_several(function, comm,
+                        [&](Communicator& communicator) -> Result<std::vector<Call>> {
+                          Blocks blocks{function, communicator};
+                          TUTTI_TRY_ASSIGN(blocks.type, check_type(function, type));
+                          TUTTI_TRY(check_root(function, root, communicator.ranks()));
+                          TUTTI_TRY(check_no_stream(function, stream));
+                          TUTTI_TRY(add_block(blocks, own, root, count, 0));
+                          if (communicator.rank() == root) TUTTI_TRY(add_all(blocks, all));
+                          return calls_of(blocks);
+                        });
 }
 
 }  // namespace
@@ -99,7 +106,8 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
   constexpr const char* kName = "tuttiAlltoAllv";
   return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
     Blocks blocks{kName, communicator};
-    TUTTI_TRY(check_common(blocks, value_of(datatype), 0, stream));
+    TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
+    TUTTI_TRY(check_no_stream(kName, stream));
     if (sendbuff == recvbuff && sendbuff != nullptr)
       return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
     TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
@@ -112,31 +120,17 @@ tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuf
                            const size_t recvcounts[], const size_t displs[],
                            tuttiDataType_t datatype, int root, tuttiComm_t comm,
                            tuttiStream_t stream) {
-  constexpr const char* kName = "tuttiGatherv";
-  return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
-    Blocks blocks{kName, communicator};
-    TUTTI_TRY(check_common(blocks, value_of(datatype), root, stream));
-    const Side sends{Collective::kSend, "sendbuff", sendbuff, nullptr, nullptr};
-    TUTTI_TRY(add_block(blocks, sends, root, sendcount, 0));
-    if (communicator.rank() == root)
-      TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, displs}));
-    return calls_of(blocks);
-  });
+  return move_with_root("tuttiGatherv", comm, value_of(datatype), root, stream,
+                        {Collective::kSend, "sendbuff", sendbuff, nullptr, nullptr}, sendcount,
+                        {Collective::kRecv, "recvbuff", recvbuff, recvcounts, displs});
 }
 
 tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcounts[], const size_t displs[],
                             void* recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
                             tuttiComm_t comm, tuttiStream_t stream) {
-  constexpr const char* kName = "tuttiScatterv";
-  return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
-    Blocks blocks{kName, communicator};
-    TUTTI_TRY(check_common(blocks, value_of(datatype), root, stream));
-    const Side receives{Collective::kRecv, "recvbuff", recvbuff, nullptr, nullptr};
-    TUTTI_TRY(add_block(blocks, receives, root, recvcount, 0));
-    if (communicator.rank() == root)
-      TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, displs}));
-    return calls_of(blocks);
-  });
+  return move_with_root("tuttiScatterv", comm, value_of(datatype), root, stream,
+                        {Collective::kRecv, "recvbuff", recvbuff, nullptr, nullptr}, recvcount,
+                        {Collective::kSend, "sendbuff", sendbuff, sendcounts, displs});
 }
 
 }  // extern "C"

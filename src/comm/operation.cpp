@@ -2,21 +2,18 @@
 #include "comm/operation.hpp"
 
 #include <fmt/core.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "board/faults.hpp"
-#include "control/thread.hpp"
 #include "kernels/reduce_copy.hpp"
 
 namespace tutti {
 
 Operation::Operation(Communicator& communicator, const Call& call)
-    : LongWait(communicator.members(), communicator.transport()),
+    : OngoingCall(communicator.members(), communicator.transport()),
       communicator_(communicator),
       plans_(communicator.plans()),
       counts_(communicator.counts()),
@@ -106,14 +103,9 @@ Result<bool> Operation::advance() {
   const bool moved = (!gated_ || gate_open()) && plan_->executor->advance();
   if (moved) note_moved();
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
-  if (transport_ != nullptr)
-    if (const Status moving = transport_->progress(); !moving) {
-      members_.poison_as_failed(signature_);
-      return tl::unexpected(moving.error());
-    }
+  TUTTI_TRY(pump());
   // A call returns when its bytes need no more of this rank.
-  const bool done = !gated_ && plan_->executor->done();
-  if (done && (transport_ == nullptr || transport_->unflushed() == kNoRank)) finish();
+  if (!gated_ && plan_->executor->done() && flushed()) finish();
   return moved;
 }
 
@@ -125,17 +117,8 @@ void Operation::finish() {
   done_ = true;
 }
 
-void Operation::give_up_by_exception() {
-  members_.poison_as_failed(signature_);
-  give_up();
-}
-
-void Operation::give_up() {
-  done_ = true;
-  if (!members_.of_this_process()) return;
+void Operation::withdraw() {
   if (plan_ != nullptr) plan_->executor->withdraw();
-  if (transport_ != nullptr) transport_->take_back();
-  if (disturbed()) board_.set_state(RankState::kFailed);
 }
 
 // Did reading the peer's memory show that its process has ended, and not in order?

@@ -10,23 +10,18 @@
 
 #include "base/call.hpp"
 #include "comm/communicator.hpp"
-#include "comm/long_wait.hpp"
+#include "comm/ongoing_call.hpp"
 
 namespace tutti {
 
-class Operation final : public LongWait {
+class Operation final : public OngoingCall {
  public:
   // `call` outlives the object.
   Operation(Communicator& communicator, const Call& call);
 
-  // Numbers, announces and plans the operation. After an error, or where nothing is to do, done().
-  [[nodiscard]] Status start();
-  [[nodiscard]] bool done() const override { return done_; }
+  // Numbers, announces and plans the operation.
+  [[nodiscard]] Status start() override;
   [[nodiscard]] Result<bool> advance() override;
-  // Ends an operation that failed, and tells those who wait for this rank.
-  void give_up();
-  // The same for one that an exception ended: poisons the job first.
-  void give_up_by_exception();
 
  private:
   [[nodiscard]] bool gate_open();
@@ -37,6 +32,7 @@ class Operation final : public LongWait {
   [[nodiscard]] Rank suspect() const override;
   [[nodiscard]] WaitPlace place() const override;
   [[nodiscard]] std::optional<Error> own_fault() override;
+  void withdraw() override;
   [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error executor_fault(Rank peer);
   void finish();
@@ -52,7 +48,6 @@ class Operation final : public LongWait {
   std::uint64_t gate_ = 0;
   Rank gate_peer_ = kNoRank;
   bool gated_ = false;
-  bool done_ = false;
 };
 
 }  // namespace tutti

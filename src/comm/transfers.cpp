@@ -55,19 +55,9 @@ std::set<Rank> PairConnections::connected() const {
 }
 
 Transfers::Transfers(Communicator& communicator)
-    : LongWait(communicator.members(), communicator.transport()),
+    : OngoingCall(communicator.members(), communicator.transport()),
       communicator_(communicator),
       pairs_(communicator.pairs()) {}
-
-Transfers::Flow& Transfers::flow_of(Rank peer, bool sends) {
-  const auto found = std::ranges::find_if(
-      flows_, [&](const Flow& flow) { return flow.peer == peer && flow.sends == sends; });
-  if (found != flows_.end()) return *found;
-  Flow& flow = flows_.emplace_back();
-  flow.peer = peer;
-  flow.sends = sends;
-  return flow;
-}
 
 void Transfers::add(const Call& call) {
   ++calls_;
@@ -77,7 +67,7 @@ void Transfers::add(const Call& call) {
   if (call.root == members_.rank())
     (sends ? to_self_ : from_self_).push_back(&call);
   else
-    flow_of(call.root, sends).calls.push_back(&call);
+    flows_[{call.root, call.collective}].calls.push_back(&call);
 }
 
 Status Transfers::copy_to_self() const {
@@ -108,9 +98,10 @@ Status Transfers::start() {
     if (!flows_.empty()) members_.poison_as_failed(signature_);  // others wait for this rank's part
     return copied;
   }
-  for (Flow& flow : flows_) {
-    signature_ = signature_of(*flow.calls[0]);
-    Result<Connection*> connection = flow.sends ? pairs_.to(flow.peer) : pairs_.from(flow.peer);
+  for (auto& [key, flow] : flows_) {
+    signature_ = signature_of(flow.at_hand());
+    Result<Connection*> connection =
+        flow.sends() ? pairs_.to(flow.peer()) : pairs_.from(flow.peer());
     if (!connection) {
       if (disturbed()) return tl::unexpected(fault_error());
       return tl::unexpected(unprepared(connection.error()));
@@ -118,11 +109,6 @@ Status Transfers::start() {
     flow.connection = *connection;
   }
   return {};
-}
-
-bool Transfers::is_over(const Flow& flow) {
-  return flow.next == flow.calls.size() &&
-         (flow.lent_until == 0 || flow.connection->state->taken >= flow.lent_until);
 }
 
 // The next message of a send; false: there is no slot.
@@ -133,7 +119,7 @@ bool Transfers::send(Flow& flow, const Call& call, std::uint64_t left) {
   const auto* const from = static_cast<const std::byte*>(call.input) + flow.moved;
   const std::uint64_t signature = message_signature(call.count, call.type);
   TrafficCounters& traffic = pairs_.traffic();
-  if (takes_lent(to) && transport_->may_lend({from, bytes})) {
+  if (bytes >= kLeastLentBytes && takes_lent(to) && transport_->may_lend({from, bytes})) {
     commit_lent(to, signature, bytes, from);
     flow.lent_until = to.state->next;
     traffic.lent_bytes += bytes;
@@ -171,91 +157,63 @@ bool Transfers::move(Flow& flow) {
   bool moved = false;
   // In each turn, at most as many messages of a flow as it has slots, so that all progress.
   for (std::uint32_t i = 0; i < PairSlots::kSlots && flow.next < flow.calls.size(); ++i) {
-    const Call& call = *flow.calls[flow.next];
+    const Call& call = flow.at_hand();
     const std::uint64_t left = bytes_of(call) - flow.moved;
-    if (!(flow.sends ? send(flow, call, left) : receive(flow, call, left))) {
-      block_on(flow);
-      break;
-    }
+    if (!(flow.sends() ? send(flow, call, left) : receive(flow, call, left))) break;
     moved = true;
     if (flow.moved < bytes_of(call)) continue;
     flow.moved = 0;
     ++flow.next;
   }
   if (is_corrupt(*flow.connection)) faulty_ = &flow;
-  if (flow.next == flow.calls.size() && !is_over(flow)) block_on(flow);
   return moved;
-}
-
-bool Transfers::is_lost(Rank peer) const {
-  return members_.is_gone(peer) || board_.state(peer) == RankState::kFailed ||
-         !transport_->health(peer);
-}
-
-// Of all flows that cannot go on, the first; once something has ended the job, the first whose peer
-// is lost.
-void Transfers::block_on(const Flow& flow) {
-  if (blocked_ != nullptr && (!disturbed() || is_lost(blocked_->peer) || !is_lost(flow.peer)))
-    return;
-  blocked_ = &flow;
-  signature_ = signature_of(*flow.calls[std::min(flow.next, flow.calls.size() - 1)]);
 }
 
 Result<bool> Transfers::advance() {
   bool moved = false;
   blocked_ = nullptr;
-  for (Flow& flow : flows_) moved |= move(flow);
+  for (auto& [key, flow] : flows_) {
+    moved |= move(flow);
+    if (blocked_ == nullptr && !flow.over()) blocked_ = &flow;
+  }
+  if (blocked_ != nullptr) signature_ = signature_of(blocked_->at_hand());
   if (moved) note_moved();
   if (faulty_ != nullptr) return tl::unexpected(fault_error());
-  if (transport_ != nullptr)
-    if (const Status moving = transport_->progress(); !moving) {
-      members_.poison_as_failed(signature_);
-      return tl::unexpected(moving.error());
-    }
-  const bool over = std::ranges::all_of(flows_, is_over);
-  done_ = over && (transport_ == nullptr || transport_->unflushed() == kNoRank);
-  if (done_) {
+  TUTTI_TRY(pump());
+  const bool over =
+      std::ranges::all_of(flows_, [](const auto& flow) { return flow.second.over(); });
+  if (over && flushed()) {
     note_moved();
     communicator_.counts().completed += calls_;
+    done_ = true;
   }
   return moved;
 }
 
 Rank Transfers::blocked_on() const {
-  if (blocked_ != nullptr) return blocked_->peer;
+  if (blocked_ != nullptr) return blocked_->peer();
   return transport_ == nullptr ? kNoRank : transport_->unflushed();
 }
 
-// Of all flows that cannot go on, one whose peer will never do its part, whatever the others wait
-// for.
+bool Transfers::is_lost(Rank peer) const {
+  return members_.is_gone(peer) || board_.state(peer) == RankState::kFailed ||
+         !transport_->health(peer) || transport_->has_left(peer);
+}
+
 Rank Transfers::suspect() const {
-  const auto lost = std::ranges::find_if(flows_, [&](const Flow& flow) {
-    return !is_over(flow) && (transport_->has_left(flow.peer) || is_lost(flow.peer));
+  const auto lost = std::ranges::find_if(flows_, [&](const auto& entry) {
+    return !entry.second.over() && is_lost(entry.second.peer());
   });
-  return lost == flows_.end() ? blocked_on() : lost->peer;
+  return lost == flows_.end() ? blocked_on() : lost->second.peer();
 }
 
 std::optional<Error> Transfers::own_fault() {
   if (faulty_ == nullptr) return std::nullopt;
-  const Call& call = *faulty_->calls[std::min(faulty_->next, faulty_->calls.size() - 1)];
-  signature_ = signature_of(call);
-  if (theirs_.collective == Collective::kNone)
-    return members_.poison(diagnosis().failure_of(faulty_->peer));
-  const auto mismatch = diagnosis().mismatch_with(faulty_->peer, theirs_);
-  return members_.poison(mismatch.value_or(diagnosis().failure_of(faulty_->peer)));
-}
-
-void Transfers::give_up_by_exception() {
-  members_.poison_as_failed(signature_);
-  give_up();
-}
-
-void Transfers::give_up() {
-  done_ = true;
-  if (!members_.of_this_process()) return;
-  note_moved();
-  if (transport_ != nullptr) transport_->take_back();
-  if (disturbed()) board_.set_state(RankState::kFailed);
+  signature_ = signature_of(faulty_->at_hand());
+  const Rank peer = faulty_->peer();
+  const bool differs = theirs_.collective != Collective::kNone;
+  const auto mismatch = differs ? diagnosis().mismatch_with(peer, theirs_) : std::nullopt;
+  return members_.poison(mismatch.value_or(diagnosis().failure_of(peer)));
 }
 
 }  // namespace tutti

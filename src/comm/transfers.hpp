@@ -9,14 +9,16 @@
 // compares with its own. The thread that holds the communicator's call.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/call.hpp"
-#include "comm/long_wait.hpp"
+#include "comm/ongoing_call.hpp"
 #include "exec/host_executor.hpp"
 #include "transports/connection.hpp"
 #include "transports/pair_slots.hpp"
@@ -50,7 +52,7 @@ class PairConnections {
   TrafficCounters traffic_;
 };
 
-class Transfers final : public LongWait {
+class Transfers final : public OngoingCall {
  public:
   explicit Transfers(Communicator& communicator);
 
@@ -59,45 +61,45 @@ class Transfers final : public LongWait {
   // Opens connections and copies what a rank sends to itself. Errors: kInvalidUsage where that has
   // no receive of the same count and type among these, or the other way round; nothing was sent
   // then.
-  [[nodiscard]] Status start();
-  [[nodiscard]] bool done() const override { return done_; }
+  [[nodiscard]] Status start() override;
   [[nodiscard]] Result<bool> advance() override;
-  void give_up();
-  void give_up_by_exception();
 
  private:
   // The calls to one peer or from it, in issue order.
   struct Flow {
-    Rank peer = kNoRank;
-    bool sends = false;
     std::vector<const Call*> calls;
     Connection* connection = nullptr;
     std::size_t next = 0;          // the call at hand
     std::uint64_t moved = 0;       // bytes of it
     std::uint64_t lent_until = 0;  // messages whose payload lies in the user's memory: all below
+
+    [[nodiscard]] const Call& at_hand() const { return *calls[std::min(next, calls.size() - 1)]; }
+    [[nodiscard]] Rank peer() const { return calls[0]->root; }
+    [[nodiscard]] bool sends() const { return calls[0]->collective == Collective::kSend; }
+    [[nodiscard]] bool over() const {
+      return next == calls.size() && (lent_until == 0 || connection->state->taken >= lent_until);
+    }
   };
   [[nodiscard]] Rank blocked_on() const override;
+  // Of all flows that cannot go on, one whose peer will never do its part, whatever the others wait
+  // for.
   [[nodiscard]] Rank suspect() const override;
   [[nodiscard]] std::optional<Error> own_fault() override;
 
-  [[nodiscard]] Flow& flow_of(Rank peer, bool sends);
   [[nodiscard]] Status copy_to_self() const;
   bool move(Flow& flow);
   bool send(Flow& flow, const Call& call, std::uint64_t left);
   bool receive(Flow& flow, const Call& call, std::uint64_t left);
-  [[nodiscard]] static bool is_over(const Flow& flow);
-  void block_on(const Flow& flow);
   [[nodiscard]] bool is_lost(Rank peer) const;
 
   Communicator& communicator_;
   PairConnections& pairs_;
-  std::vector<Flow> flows_;
+  std::map<std::pair<Rank, Collective>, Flow> flows_;  // by peer and direction
   std::vector<const Call*> to_self_, from_self_;
   std::size_t calls_ = 0;
-  const Flow* blocked_ = nullptr;
-  const Flow* faulty_ = nullptr;  // where a message was not what its receive expects
-  OperationSignature theirs_;     // that message's send, as far as it says
-  bool done_ = false;
+  const Flow* blocked_ = nullptr;  // the first that is not over
+  const Flow* faulty_ = nullptr;   // where a message was not what its receive expects
+  OperationSignature theirs_;      // that message's send, as far as it says
 };
 
 }  // namespace tutti

@@ -18,8 +18,6 @@ namespace {
 // less.
 constexpr std::uint64_t kBounceBytes = 128 << 10;
 constexpr std::uint64_t kLeastPieceBytes = 4096;
-// A smaller message is copied in less time than it takes to lend it.
-constexpr std::uint64_t kLeastLentBytes = 16 << 10;
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 // transport; and what is said where they do not match, or a peer is gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <tutti/tutti.h>
 
@@ -300,12 +301,17 @@ TEST(PointToPointDeath, IsToldWhileAnotherPeerIsAwaited) {
   const Meeting told;
   run_processes(3,
                 [&](tuttiComm_t& comm, const ForkedRank& self) {
-                  if (self.rank == 2) ::raise(SIGKILL);
+                  float data[3] = {};
+                  if (self.rank == 2) {
+                    // It comes, so the other one is in its group.
+                    static_cast<void>(tuttiRecv(data, 1, tuttiFloat, 0, comm, nullptr));
+                    ::raise(SIGKILL);
+                  }
                   if (self.rank == 0) {
-                    float data[2] = {};
                     ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
                     tuttiRecv(&data[0], 1, tuttiFloat, 1, comm, nullptr);
-                    tuttiRecv(&data[1], 1, tuttiFloat, 2, comm, nullptr);
+                    tuttiSend(&data[1], 1, tuttiFloat, 2, comm, nullptr);
+                    tuttiRecv(&data[2], 1, tuttiFloat, 2, comm, nullptr);
                     EXPECT_EQ(tuttiGroupEnd(), tuttiRemoteError);
                     EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 2 (pid"));
                   }
@@ -346,14 +352,19 @@ class PointToPointGoodbye : public ::testing::TestWithParam<std::tuple<const cha
 
 TEST_P(PointToPointGoodbye, WhatWasSentArrivesAlsoAfterItsSenderHasLeft) {
   const auto [transport, per_host] = GetParam();
+  const Meeting ready;
   run_hosts(
       {.ranks = 2, .ranks_per_host = per_host, .transport = transport}, [](int) {},
       [&](tuttiComm_t& comm, const ForkedRank& self) {
         // All have joined: one that leaves before may be taken for dead by who is still joining.
         ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
         std::vector<float> data(5000, self.rank == 0 ? 3.0F : 0.0F);
+        ASSERT_TRUE(ready.wait_for(2));
         if (self.rank == 0) {
+          // The other one sleeps in its receive by then, most likely, and wakes up to both.
+          for (int i = 0; i < 20'000; ++i) ::sched_yield();
           ASSERT_EQ(tuttiSend(data.data(), 5000, tuttiFloat, 1, comm, nullptr), tuttiSuccess);
+          ASSERT_EQ(tuttiCommFinalize(comm), tuttiSuccess);
           return;
         }
         ASSERT_EQ(tuttiRecv(data.data(), 5000, tuttiFloat, 0, comm, nullptr), tuttiSuccess)

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -81,20 +81,15 @@ inline std::string run_round(tuttiComm_t comm, int rank, const std::vector<Messa
       mine.push_back({&one, false, std::vector<std::byte>(one.bytes() + 1, kGuard)});
   }
   // Any order that keeps each pair's own.
-  std::vector<std::uint32_t> keys(mine.size());
+  const auto salt = static_cast<std::uint32_t>(order());
+  const auto key = [&](std::size_t i) {
+    const Message& one = *mine[i].message;
+    const int peer = mine[i].sends ? one.destination : one.source;
+    return (static_cast<std::uint32_t>(2 * peer + mine[i].sends) ^ salt) * 2654435761u;
+  };
   std::vector<std::size_t> issue(mine.size());
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const int peer = mine[i].sends ? mine[i].message->destination : mine[i].message->source;
-    keys[i] = (static_cast<std::uint32_t>(peer) * 2 + mine[i].sends) * 2654435761u ^
-              static_cast<std::uint32_t>(order());
-    issue[i] = i;
-    // Equal for equal peer and direction.
-    for (std::size_t j = 0; j < i; ++j) {
-      const int other = mine[j].sends ? mine[j].message->destination : mine[j].message->source;
-      if (other == peer && mine[j].sends == mine[i].sends) keys[i] = keys[j];
-    }
-  }
-  std::ranges::stable_sort(issue, {}, [&](std::size_t i) { return keys[i]; });
+  std::iota(issue.begin(), issue.end(), 0);
+  std::ranges::stable_sort(issue, {}, key);
   if (tuttiGroupStart() != tuttiSuccess) return "no group";
   for (const std::size_t i : issue) {
     Mine& one = mine[i];

@@ -83,6 +83,19 @@ TEST(PublicApi, BlocksGoWhereTheyBelong) {
   });
 }
 
+TEST(PublicApi, SendsAndReceives) {
+  in_threads(3, [](int rank, Communicator& comm) {
+    const std::vector<double> to(100, rank + 0.5);
+    std::vector<double> from(100);
+    Group group;
+    comm.send(to, (rank + 1) % 3);
+    comm.recv(from, (rank + 2) % 3);
+    group.end();
+    EXPECT_EQ(from, std::vector<double>(100, (rank + 2) % 3 + 0.5));
+    EXPECT_THROW(comm.send(to, 3), Exception);
+  });
+}
+
 TEST(PublicApi, InfoTellsHowItRan) {
   in_threads(2, [](int rank, Communicator& comm) {
     comm.set_algorithm("ring");

@@ -48,7 +48,7 @@ TEST(PairSlots, LieBehindThePlansPartAndApart) {
       // No more than half of the plans' part, unless slots could not be smaller.
       const std::uint64_t least =
           PairSlots::kSlots * PairSlots::kLeastSlotBytes * static_cast<std::uint64_t>(ranks);
-      EXPECT_LE(slots.arena_bytes(), plans + 4096 + std::max(plans / 2, least));
+      EXPECT_LE(slots.arena_bytes(), plans + kCacheLineBytes + std::max(plans / 2, least));
     }
   EXPECT_EQ(PairSlots(4, 2 << 20).spec(0, 1).slot_bytes, 64U << 10);
 }

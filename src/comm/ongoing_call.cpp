@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/long_wait.hpp"
+#include "comm/ongoing_call.hpp"
 
 #include <fmt/core.h>
 #include <sched.h>
@@ -30,7 +30,7 @@ Error with_timeout(Error error, std::int64_t timeout_ns) {
 
 // This rank has no plan with all its connections. A peer is to blame only where it is gone; of one
 // that is there this rank tells why no connection came about, and nobody is the culprit.
-Error LongWait::unprepared(const Error& cause) {
+Error OngoingCall::unprepared(const Error& cause) {
   const Rank peer = cause.culprit != kNoRank ? cause.culprit : members_.rank();
   TUTTI_LOG(members_.log(), LogLevel::kWarn, "{}: {}", signature_.to_string(), cause.message);
   if (peer == members_.rank()) {
@@ -49,19 +49,40 @@ Error LongWait::unprepared(const Error& cause) {
   return {cause.code, poison_error(poison, members_.peers(), cause.message).message, peer};
 }
 
-bool LongWait::block(std::int64_t ns) {
+void OngoingCall::give_up_by_exception() {
+  members_.poison_as_failed(signature_);
+  give_up();
+}
+
+void OngoingCall::give_up() {
+  done_ = true;
+  if (!members_.of_this_process()) return;  // all that follows is the parent's
+  note_moved();
+  withdraw();
+  if (transport_ != nullptr) transport_->take_back();
+  if (disturbed()) board_.set_state(RankState::kFailed);
+}
+
+Status OngoingCall::pump() {
+  if (transport_ == nullptr) return {};
+  Status moving = transport_->progress();
+  if (!moving) members_.poison_as_failed(signature_);
+  return moving;
+}
+
+bool OngoingCall::block(std::int64_t ns) {
   const Rank peer = blocked_on();
   return peer != kNoRank && transport_->await(peer, ns);
 }
 
-bool LongWait::peer_shares_core() const {
+bool OngoingCall::peer_shares_core() const {
   const Rank peer = blocked_on();
   if (peer == kNoRank) return false;
   board_.note_cpu();
   return board_.cpu_of(peer) == ::sched_getcpu();
 }
 
-Error LongWait::fault_error() {
+Error OngoingCall::fault_error() {
   if (const auto own = own_fault()) return *own;
   // Another rank's word, or this one's of an earlier call. A poison that is claimed is published
   // within a few stores.
@@ -77,26 +98,28 @@ Error LongWait::fault_error() {
   return error;
 }
 
-// Can this operation no longer complete? After a death only what waits for the dead, or for a rank
-// that has given up, is lost: the rest completes from what is on its way. Nobody waits for ever,
-// since of all that wait for each other some rank waits for the dead one itself. A revoke after it,
-// and every other poison, end everything.
-bool LongWait::hopeless() const {
+// Can this call no longer complete? After a death only what waits for the dead, or for a rank that
+// has given up, is lost: the rest completes from what is on its way. Nobody waits for ever, since
+// of all that wait for each other some rank waits for the dead one itself. A revoke after it, and
+// every other poison, end everything.
+bool OngoingCall::hopeless() const {
   if (members_.aborted()) return true;
   const auto poison = board_.read_poison();
   if (!poison) return false;  // none, or about to be published
   if (poison->kind != Poison::Kind::kDeath || board_.revoked()) return true;
-  const Rank peer = blocked_on();
-  if (peer == kNoRank) return false;
-  const RankState state = board_.state(peer);
-  return peer == poison->culprit || state == RankState::kFailed || state == RankState::kLeft ||
-         !transport_->health(peer) || members_.has_died(peer);
+  const auto lost = [&](Rank peer) {
+    if (peer == kNoRank) return false;
+    const RankState state = board_.state(peer);
+    return peer == poison->culprit || state == RankState::kFailed || state == RankState::kLeft ||
+           !transport_->health(peer) || members_.has_died(peer);
+  };
+  return lost(blocked_on()) || lost(suspect());
 }
 
 // A process that ends closes its connections, and says goodbye first where it ends in order. A
 // connection that broke otherwise says nothing of the peer: its service thread is asked. One that
 // holds, and a service that cannot be reached, is a network that is cut: that takes the timeout.
-std::optional<Error> LongWait::lost_way(Rank peer, std::int64_t waited_ns) {
+std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
   const Status health = transport_->health(peer);
   const bool left = transport_->has_left(peer);
   if (health && !left && (!members_.is_far(peer) || waited_ns < ask_after_ns_)) return std::nullopt;
@@ -128,7 +151,7 @@ std::optional<Error> LongWait::lost_way(Rank peer, std::int64_t waited_ns) {
 
 // The one who did not come is alive, as far as anybody knows; of one of another host that is what
 // its service says.
-Error LongWait::timed_out(Rank culprit) {
+Error OngoingCall::timed_out(Rank culprit) {
   const Poison poison = diagnosis().timeout_of(culprit);
   const Status asked = members_.is_far(culprit)
                            ? board_.ask(culprit, signature_.operation, Deadline::in_ns(kMostAskNs))
@@ -138,20 +161,20 @@ Error LongWait::timed_out(Rank culprit) {
 }
 
 // For other ranks, and for people who ask who waits for whom.
-void LongWait::tell_wait(Rank peer, std::int64_t waited_ns) {
+void OngoingCall::tell_wait(Rank peer, std::int64_t waited_ns) {
   WaitPlace at = place();
   at.since_ns = now_ns() - waited_ns;
   board_.waiting_for(peer, at);
   told_wait_ = peer != kNoRank;
 }
 
-void LongWait::note_moved() {
+void OngoingCall::note_moved() {
   ask_after_ns_ = kFirstAskNs;
   if (!std::exchange(told_wait_, false)) return;
   board_.waiting_for(kNoRank);
 }
 
-std::optional<Error> LongWait::trouble_with(Rank peer, std::int64_t waited_ns, bool left) {
+std::optional<Error> OngoingCall::trouble_with(Rank peer, std::int64_t waited_ns, bool left) {
   if (auto error = lost_way(peer, waited_ns)) return error;
   if (const auto found = diagnosis().mismatch_with(peer)) return members_.poison(*found);
   if (!left) return std::nullopt;
@@ -162,15 +185,15 @@ std::optional<Error> LongWait::trouble_with(Rank peer, std::int64_t waited_ns, b
   return std::nullopt;
 }
 
-bool LongWait::is_cut_off(Rank peer) const {
+bool OngoingCall::is_cut_off(Rank peer) const {
   return !transport_->health(peer) || transport_->has_left(peer);
 }
 
-Status LongWait::look_around(std::int64_t waited_ns) {
+Status OngoingCall::look_around(std::int64_t waited_ns) {
   if (disturbed() && hopeless()) {
     // Messages that arrived since the last round may complete the operation.
     TUTTI_TRY_ASSIGN(const bool moved, advance());
-    if (moved || done()) return {};
+    if (moved || done_) return {};
     return tl::unexpected(fault_error());
   }
   const Rank first = blocked_on(), suspected = suspect();
@@ -181,7 +204,7 @@ Status LongWait::look_around(std::int64_t waited_ns) {
     if (cut || left) {
       // Messages that arrived before the connection broke may complete the call.
       TUTTI_TRY_ASSIGN(const bool moved, advance());
-      if (moved || done() || blocked_on() != first) return {};
+      if (moved || done_ || blocked_on() != first) return {};
     }
     // Gone only since: what it sent before is looked at first, in the next round.
     if (is_cut_off(peer) != cut || diagnosis().has_left(peer) != left) return {};
@@ -200,7 +223,7 @@ Status LongWait::look_around(std::int64_t waited_ns) {
   return {};
 }
 
-Status LongWait::look_for_group(std::int64_t waited_ns) {
+Status OngoingCall::look_for_group(std::int64_t waited_ns) {
   if (looked_for_group_ || waited_ns < kLookForGroupNs) return {};
   looked_for_group_ = true;
   const Rank suspected = suspect();

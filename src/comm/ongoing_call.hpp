@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call does when nothing has moved for long, be it an operation or sends and receives: looks
-// at peers, at what ended the job, and at the clock, and says who is to blame. The thread that
-// holds the communicator's call.
+// A call at work, an operation or sends and receives: carried forward by turns, and ended. When
+// nothing has moved for long it looks at peers, at what ended the job, and at the clock, and says
+// who is to blame. The thread that holds the communicator's call.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,22 @@
 
 namespace tutti {
 
-class LongWait {
+class OngoingCall {
  public:
-  LongWait(Membership& members, Transport* transport)
+  OngoingCall(Membership& members, Transport* transport)
       : members_(members), board_(members.board()), transport_(transport) {}
-  LongWait(const LongWait&) = delete;
-  LongWait& operator=(const LongWait&) = delete;
+  OngoingCall(const OngoingCall&) = delete;
+  OngoingCall& operator=(const OngoingCall&) = delete;
 
+  // After an error, or where nothing is to do, done().
+  [[nodiscard]] virtual Status start() = 0;
   // Fires what is ready; true if anything moved.
   [[nodiscard]] virtual Result<bool> advance() = 0;
-  [[nodiscard]] virtual bool done() const = 0;
+  [[nodiscard]] bool done() const { return done_; }
+  // Ends a call that failed, and tells those who wait for this rank.
+  void give_up();
+  // The same for one that an exception ended: poisons the job first.
+  void give_up_by_exception();
   // Nothing has moved for waited_ns: looks at peers, poison and clocks.
   [[nodiscard]] Status look_around(std::int64_t waited_ns);
   // For a call that runs alone: kInvalidUsage if the rank that this one waits for belongs to this
@@ -37,7 +43,7 @@ class LongWait {
   [[nodiscard]] bool disturbed() const { return members_.disturbed(); }
 
  protected:
-  ~LongWait() = default;
+  ~OngoingCall() = default;
 
   // The peer at the first place that cannot go on, and the one to check and to report.
   [[nodiscard]] virtual Rank blocked_on() const = 0;
@@ -45,6 +51,8 @@ class LongWait {
   [[nodiscard]] virtual WaitPlace place() const { return {}; }
   // What this call found wrong by itself, before anybody else told: nullopt, or its error.
   [[nodiscard]] virtual std::optional<Error> own_fault() = 0;
+  // Takes back what peers may still read of a call that is given up.
+  virtual void withdraw() {}
 
   [[nodiscard]] Diagnosis diagnosis() const { return {members_, signature_}; }
   // Why this call cannot go on, as every rank will tell it.
@@ -55,11 +63,18 @@ class LongWait {
   [[nodiscard]] Error unprepared(const Error& cause);
   // Something has moved: waits begin anew.
   void note_moved();
+  // Moves what is pumped. An error poisons: the transport cannot go on.
+  [[nodiscard]] Status pump();
+  // Does nothing that was queued need this rank any more?
+  [[nodiscard]] bool flushed() const {
+    return transport_ == nullptr || transport_->unflushed() == kNoRank;
+  }
 
   Membership& members_;
   Board& board_;
   Transport* const transport_;    // null: one rank
   OperationSignature signature_;  // of the call at hand
+  bool done_ = false;
 
  private:
   [[nodiscard]] bool hopeless() const;
