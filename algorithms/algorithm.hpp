@@ -43,6 +43,9 @@ class Algorithm {
   [[nodiscard]] virtual ScheduleShape shape(const Problem& problem) const = 0;
   // O(own steps) time and memory.
   [[nodiscard]] virtual RankProgram program(const Problem& problem, Rank rank) const = 0;
+  // Is every value reduced left to right by rank, whatever the root, as a reduction that is not
+  // commutative needs? A test compares it with the proofs. The algorithm must support the problem.
+  [[nodiscard]] virtual bool in_rank_order(const Problem& /*problem*/) const { return false; }
   // Says which ranks are alike; by default none are. The algorithm must support the problem.
   [[nodiscard]] virtual Symmetry symmetry(const Problem& problem) const;
 

@@ -48,4 +48,17 @@ union NeverDestroyed {
   return std::find(list.begin(), list.end(), collective) != list.end();
 }
 
+// The shape of a program in which every pair of ranks has a connection each way, and the data a
+// chunk for each rank.
+[[nodiscard]] inline ScheduleShape pairwise_shape(std::string_view name, const Problem& problem) {
+  const auto others = static_cast<std::uint32_t>(problem.ranks - 1);
+  return {.algorithm = std::string(name),
+          .collective = problem.collective,
+          .ranks = problem.ranks,
+          .root = problem.root,
+          .chunks = others + 1,
+          .max_incoming = others,
+          .max_per_pair = std::min(others, 1U)};
+}
+
 }  // namespace tutti

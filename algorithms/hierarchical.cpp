@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hierarchical: an all-reduce over groups of ranks, put together from other algorithms.
+// Hierarchical: an all-reduce, all-gather or broadcast over groups of ranks, put together from
+// other algorithms.
 //
 //   The idea is as old as clusters of multiprocessors: Karonis et al. 2000, Exploiting hierarchy in
 //   parallel computer networks to optimize collective operation performance. Rails: Cho et al.
@@ -14,8 +15,12 @@
 //             ranks i of the groups all-reduce that part, all parts at the same time, each on a
 //             rail of its own; each group all-gathers. All adapters of a host carry data.
 //
-// Groups may differ in size. There are as many rails as the largest group has ranks; in a smaller
-// group a rank serves several. For groups 3+2, rails 0..2 are served by
+// All-gather is the rails' second half: all ranks i of the groups all-gather, then each group does,
+// so each block comes to a group once. Its groups are of equal size. Broadcast is that of the
+// leaders, the root in its own group, and then each group's.
+//
+// Groups of the others may differ in size. There are as many rails as the largest group has ranks;
+// in a smaller group a rank serves several. For groups 3+2, rails 0..2 are served by
 //
 //     group 0 (ranks 0 1 2)     0    1    2
 //     group 1 (ranks 3 4)       3    4    4
@@ -30,6 +35,7 @@
 //
 //   messages in a row, leader    reduce(s) + outer(g) + broadcast(s)
 //   messages in a row, rails     reduce_scatter(s) + outer(g) + all_gather(s)
+//   messages in a row, others    outer(g) + inner(s), of the collective itself
 //   bytes sent by a rank, rails  2(s-1)/s n inside, and what outer sends of n/s between;
 //                                on average, if inner is rabenseifner and s no power of two
 //   bytes sent by a group        to others what outer sends of n, in either form: 2(g-1)/g n
@@ -50,24 +56,29 @@
 // Inner may be whatever has the two parts that the form needs and sends runs of chunks: ring,
 // rabenseifner, circulant or two_shot for rails, ring, tree, butterfly or one_shot for leaders.
 // Without groups: equal ones of about sqrt(p) ranks if p has such a divisor, else a smaller last
-// one. 2, 3 and 5 ranks are one group: inner alone.
+// one; of an all-gather equal ones in any case. 2, 3 and 5 ranks are one group: inner alone.
+// Without a form, broadcast has leaders; without outer, it has tree between them, others circulant.
 //
 // Each value is completed by outer, whose ranks all have the same bits, and then copied.
 //
 // Proved by the test suite: either form with each of these, and any other family as outer; g groups
 // of n for all g*n = 1..33, 48, 64, 96, 128, every way to cut up to 7 ranks into groups, and some
-// unequal ones of more; with 1, 2 and 4 replicas (over 64 ranks with 1). Any other is proved when
-// its plan is compiled.
+// unequal ones of more; with 1, 2 and 4 replicas (over 64 ranks with 1). All-gather and
+// broadcast: with their defaults at the listed rank counts, with other parts in some groups. Any
+// other is proved when its plan is compiled.
 #include <fmt/core.h>
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "algorithms/compose.hpp"
 #include "algorithms/families.hpp"
+#include "schedule/builder.hpp"
 
 namespace tutti {
 namespace {
@@ -129,13 +140,43 @@ std::vector<std::int32_t> default_groups(std::int32_t p) {
   return groups;
 }
 
+// Equal groups of the least divisor of p from ceil(sqrt(p)) on, which may be p.
+std::vector<std::int32_t> default_equal_groups(std::int32_t p) {
+  auto size = static_cast<std::int32_t>(std::ceil(std::sqrt(p)));
+  while (p % size != 0) ++size;
+  return std::vector<std::int32_t>(static_cast<std::size_t>(p / size), size);
+}
+
 bool takes(const Algorithm& algorithm, Collective collective, std::int32_t ranks) {
   return algorithm.supports({.collective = collective, .ranks = ranks});
 }
 
+// The collectives of the parts, in the order of the data: inside the groups, between them, inside
+// them. kNone: there is no such part.
+struct Parts {
+  Collective gather = Collective::kNone, between = Collective::kNone, spread = Collective::kNone;
+};
+
+// Parts of kNone alone: the form does not have the collective.
+Parts parts_of(Form form, Collective collective) {
+  using enum Collective;
+  const bool rails = form == Form::kRails;
+  switch (collective) {
+    case kAllReduce:
+      return {rails ? kReduceScatter : kReduce, kAllReduce, rails ? kAllGather : kBroadcast};
+    case kAllGather:
+      return rails ? Parts{kNone, kAllGather, kAllGather} : Parts{};
+    case kBroadcast:
+      return rails ? Parts{} : Parts{kNone, kBroadcast, kBroadcast};
+    default:
+      return {};
+  }
+}
+
 class Hierarchical final : public Algorithm {
  public:
-  Hierarchical(Form form, const Algorithm& inner, const Algorithm& outer,
+  // Of what is not given, each collective has its own.
+  Hierarchical(std::optional<Form> form, const Algorithm* inner, const Algorithm* outer,
                std::vector<std::int32_t> groups)
       : Algorithm(
             "hierarchical",
@@ -151,13 +192,20 @@ class Hierarchical final : public Algorithm {
   }
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
-    if (problem.collective != Collective::kAllReduce) return false;
-    const auto held = grouping(problem.ranks);
+    const Parts parts = parts_for(problem.collective);
+    if (parts.between == Collective::kNone) return false;
+    const auto held = grouping(problem);
     const Grouping& groups = *held;
-    if (groups.ranks() != problem.ranks || !takes(outer_, Collective::kAllReduce, groups.count()))
+    const std::vector<std::int32_t>& sizes = groups.different_sizes();
+    if (groups.ranks() != problem.ranks ||
+        (info_of(problem.collective).blocks && sizes.size() > 1) ||
+        !takes(outer_for(problem.collective), parts.between, groups.count()))
       return false;
-    return std::ranges::all_of(groups.different_sizes(), [&](std::int32_t size) {
-      return takes(inner_, gathering(), size) && takes(inner_, spreading(), size);
+    const Algorithm& inner = inner_for(problem.collective);
+    return std::ranges::all_of(sizes, [&](std::int32_t size) {
+      return std::ranges::all_of(std::array{parts.gather, parts.spread}, [&](Collective part) {
+        return part == Collective::kNone || takes(inner, part, size);
+      });
     });
   }
 
@@ -174,47 +222,78 @@ class Hierarchical final : public Algorithm {
   [[nodiscard]] Status check_inner() const;
   [[nodiscard]] Status check_outer() const;
 
-  [[nodiscard]] std::shared_ptr<const Grouping> grouping(std::int32_t ranks) const {
-    return groups_ != nullptr ? groups_ : std::make_shared<const Grouping>(default_groups(ranks));
+  [[nodiscard]] std::shared_ptr<const Grouping> grouping(const Problem& problem) const {
+    if (groups_ != nullptr) return groups_;
+    return std::make_shared<const Grouping>(info_of(problem.collective).blocks
+                                                ? default_equal_groups(problem.ranks)
+                                                : default_groups(problem.ranks));
   }
-  [[nodiscard]] Collective gathering() const {
-    return form_ == Form::kRails ? Collective::kReduceScatter : Collective::kReduce;
+  [[nodiscard]] static bool from_leaders(Collective collective) {
+    return collective == Collective::kBroadcast;
   }
-  [[nodiscard]] Collective spreading() const {
-    return form_ == Form::kRails ? Collective::kAllGather : Collective::kBroadcast;
+  [[nodiscard]] Form form_for(Collective collective) const {
+    return form_.value_or(from_leaders(collective) ? Form::kLeader : Form::kRails);
   }
-  [[nodiscard]] ScheduleShape inner_shape(Collective collective, std::int32_t size) const {
-    return inner_.shape({.collective = collective, .ranks = size});
+  [[nodiscard]] const Algorithm& inner_for(Collective collective) const {
+    if (inner_ != nullptr) return *inner_;
+    return form_for(collective) == Form::kRails ? two_shot() : one_shot();
+  }
+  [[nodiscard]] const Algorithm& outer_for(Collective collective) const {
+    if (outer_ != nullptr) return *outer_;
+    return from_leaders(collective) ? tree() : circulant();
+  }
+  [[nodiscard]] Parts parts_for(Collective collective) const {
+    return parts_of(form_for(collective), collective);
   }
 
-  Form form_;
-  const Algorithm& inner_;
-  const Algorithm& outer_;
-  std::shared_ptr<const Grouping> groups_;  // null: by default_groups
+  std::optional<Form> form_;
+  const Algorithm* inner_;                  // null: by inner_for
+  const Algorithm* outer_;                  // null: by outer_for
+  std::shared_ptr<const Grouping> groups_;  // null: by grouping
 };
 
 // Both the shape and the programs follow this.
 struct Hierarchical::Layout {
-  Layout(const Hierarchical& own, std::int32_t ranks)
-      : held(own.grouping(ranks)),
-        outer(own.outer_.shape({.collective = Collective::kAllReduce, .ranks = groups.count()})) {
+  Layout(const Hierarchical& own, const Problem& problem)
+      : held(own.grouping(problem)),
+        form(own.form_for(problem.collective)),
+        parts(own.parts_for(problem.collective)),
+        inside(own.inner_for(problem.collective)),
+        outside(own.outer_for(problem.collective)),
+        root(info_of(problem.collective).rooted ? problem.root : 0),
+        outer(outside.shape({.collective = parts.between, .ranks = groups.count()})) {
     std::uint32_t columns = 1;
     for (const std::int32_t size : groups.different_sizes()) {
-      const ScheduleShape gather = own.inner_shape(own.gathering(), size);
-      columns = std::max(columns, gather.chunks);
+      const ScheduleShape gather = inner_shape(parts.gather, size);
+      const ScheduleShape spread = inner_shape(parts.spread, size);
+      columns = std::max({columns, gather.chunks, spread.chunks});
       gather_tags = std::max(gather_tags, gather.tags);
-      spread_tags = std::max(spread_tags, own.inner_shape(own.spreading(), size).tags);
+      spread_tags = std::max(spread_tags, spread.tags);
     }
     grid = {groups.count() == 1 ? 1 : outer.chunks, columns};
-    rails = own.form_ == Form::kRails ? static_cast<std::uint32_t>(groups.rails()) : 1;
+    rails = form == Form::kRails ? static_cast<std::uint32_t>(groups.rails()) : 1;
+  }
+  // Of a part that there is not, nothing.
+  [[nodiscard]] ScheduleShape inner_shape(Collective collective, std::int32_t size) const {
+    if (collective != Collective::kNone)
+      return inside.shape({.collective = collective, .ranks = size});
+    return {.algorithm = {}, .tags = 0, .max_per_pair = 0, .max_message_chunks = 0};
   }
   // Tags: gathering, spreading, then the rails.
   [[nodiscard]] Tag rail_tag(std::uint32_t rail) const {
     return static_cast<Tag>(gather_tags + spread_tags + rail * outer.tags);
   }
+  // The member of a group that meets the other groups' on rail 0 of leaders: the root in its own.
+  [[nodiscard]] Rank leader(std::int32_t group) const {
+    return groups.group_of(root) == group ? root : groups.first(group);
+  }
 
   std::shared_ptr<const Grouping> held;
   const Grouping& groups = *held;
+  Form form;
+  Parts parts;
+  const Algorithm &inside, &outside;
+  Rank root;  // 0 of a collective without one
   ScheduleShape outer;
   std::uint32_t gather_tags = 0, spread_tags = 0;
   Grid grid;
@@ -223,8 +302,8 @@ struct Hierarchical::Layout {
 
 // The connections are counted as if one rank had the most of every part: an upper bound.
 ScheduleShape Hierarchical::shape(const Problem& problem) const {
-  const Layout layout(*this, problem.ranks);
-  const bool between = layout.groups.count() > 1;
+  const Layout layout(*this, problem);
+  const bool between = layout.groups.count() > 1, leads = layout.form == Form::kLeader;
   ScheduleShape shape{.algorithm = std::string(name),
                       .collective = problem.collective,
                       .ranks = problem.ranks,
@@ -234,29 +313,32 @@ ScheduleShape Hierarchical::shape(const Problem& problem) const {
                       .max_per_pair = 0};
   if (problem.ranks == 1) shape.tags = 1;
   for (const std::int32_t size : layout.groups.different_sizes()) {
-    const ScheduleShape gather = inner_shape(gathering(), size);
-    const ScheduleShape spread = inner_shape(spreading(), size);
+    const ScheduleShape gather = layout.inner_shape(layout.parts.gather, size);
+    const ScheduleShape spread = layout.inner_shape(layout.parts.spread, size);
     const std::uint32_t served =
-        form_ == Form::kLeader ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(size));
-    shape.max_incoming =
-        std::max(shape.max_incoming, gather.max_incoming + spread.max_incoming +
-                                         (between ? served * layout.outer.max_incoming : 0));
+        leads ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(size));
+    const std::uint32_t near = gather.max_incoming + spread.max_incoming;
+    const std::uint32_t far = between ? served * layout.outer.max_incoming : 0;
+    // A broadcast's leaders hear from other groups alone, the others from their own.
+    const bool apart = problem.collective == Collective::kBroadcast;
+    shape.max_incoming = std::max(shape.max_incoming, apart ? std::max(near, far) : near + far);
     shape.max_per_pair = std::max(shape.max_per_pair, gather.max_per_pair + spread.max_per_pair);
     if (size == 1) continue;
     const std::uint32_t most = std::max(gather.max_message_chunks, spread.max_message_chunks);
+    const std::uint32_t chunks = std::max(gather.chunks, spread.chunks);
     const std::uint32_t columns =
-        std::min(layout.grid.columns, most * ceil_div(layout.grid.columns, gather.chunks));
+        std::min(layout.grid.columns, most * ceil_div(layout.grid.columns, chunks));
     shape.max_message_chunks = std::max(shape.max_message_chunks, columns * layout.grid.rows);
   }
   if (!between) return shape;
-  const std::uint32_t width = form_ == Form::kLeader ? layout.grid.columns : 1;
+  const std::uint32_t width = leads ? layout.grid.columns : 1;
   shape.max_message_chunks =
       std::max(shape.max_message_chunks, layout.outer.max_message_chunks * width);
   // Two ranks share at most as many rails as the one in the larger group serves.
   std::vector<std::int32_t> sizes = layout.groups.sizes();
   std::nth_element(sizes.begin(), sizes.begin() + 1, sizes.end());
   const std::uint32_t shared =
-      form_ == Form::kLeader ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(sizes[1]));
+      leads ? 1 : ceil_div(layout.rails, static_cast<std::uint32_t>(sizes[1]));
   shape.max_per_pair = std::max(shape.max_per_pair, shared * layout.outer.max_per_pair);
   return shape;
 }
@@ -264,66 +346,80 @@ ScheduleShape Hierarchical::shape(const Problem& problem) const {
 // Equal groups move as outer's ranks do; on rails their members as inner's do, and the rails with
 // them. No two members of a leader are alike.
 Symmetry Hierarchical::symmetry(const Problem& problem) const {
-  const auto groups = grouping(problem.ranks);
+  const auto groups = grouping(problem);
   const std::int32_t size = groups->rails();
-  if (groups->different_sizes().size() > 1) return {};
+  if (groups->different_sizes().size() > 1 || info_of(problem.collective).rooted) return {};
   const auto move_of = [](const Algorithm& part, Collective collective, std::int32_t ranks) {
     const Symmetry symmetry = part.symmetry({.collective = collective, .ranks = ranks});
     return symmetry.group == 1 ? symmetry.groups : Move::kNone;
   };
-  Symmetry whole{.groups = move_of(outer_, Collective::kAllReduce, groups->count()), .group = size};
-  if (form_ == Form::kRails) {
-    const Move gather = move_of(inner_, gathering(), size);
-    if (gather == move_of(inner_, spreading(), size)) whole.members = gather;
+  const Parts parts = parts_for(problem.collective);
+  const Algorithm& inner = inner_for(problem.collective);
+  Symmetry whole{.groups = move_of(outer_for(problem.collective), parts.between, groups->count()),
+                 .group = size};
+  if (form_for(problem.collective) == Form::kRails) {
+    const Move spread = move_of(inner, parts.spread, size);
+    const bool alone = parts.gather == Collective::kNone;
+    if (alone || spread == move_of(inner, parts.gather, size)) whole.members = spread;
   }
   return whole;
 }
 
 RankProgram Hierarchical::program(const Problem& problem, Rank rank) const {
-  const Layout layout(*this, problem.ranks);
+  const Layout layout(*this, problem);
   const Grouping& groups = layout.groups;
+  const Parts& parts = layout.parts;
+  if (problem.ranks == 1) return copy_alone(problem, layout.grid.rows * layout.grid.columns);
   const std::int32_t group = groups.group_of(rank), size = groups.size(group);
   const Rank first = groups.first(group);
-  const bool between = groups.count() > 1;
+  const Rank leader = layout.leader(group);
+  const bool between = groups.count() > 1, leads = layout.form == Form::kLeader;
   Composition whole(layout.grid);
 
-  const auto add_inner = [&](Collective collective, Tag tag, bool spread, const char* lanes) {
-    if (size == 1) return;
-    whole.add(inner_.program({.collective = collective, .ranks = size}, rank - first),
+  const auto add_inner = [&](Collective collective, Tag tag, BufferKind input, const char* lanes) {
+    if (size == 1 || collective == Collective::kNone) return;
+    const Problem part{.collective = collective,
+                       .ranks = size,
+                       .root = info_of(collective).rooted ? leader - first : 0};
+    whole.add(layout.inside.program(part, rank - first),
               {.axis = Placement::Axis::kColumns,
-               .chunks = inner_shape(collective, size).chunks,
+               .chunks = layout.inner_shape(collective, size).chunks,
                .rank_of = [first](Rank index) { return first + index; },
-               .input = spread ? BufferKind::kOutput : BufferKind::kInput,
+               .input = input,
                .first_tag = tag,
                .finish = !between,
                .name = lanes});
   };
+  const bool gathers = size > 1 && parts.gather != Collective::kNone;
   const auto add_rail = [&](std::int32_t rail, std::uint32_t width) {
-    whole.add(
-        outer_.program({.collective = Collective::kAllReduce, .ranks = groups.count()}, group),
-        {.axis = Placement::Axis::kRows,
-         .chunks = layout.outer.chunks,
-         .first_column = static_cast<std::uint32_t>(rail),
-         .width = width,
-         .rank_of = [&groups, rail](Rank other) { return groups.server(other, rail); },
-         .input = size == 1 ? BufferKind::kInput : BufferKind::kOutput,
-         .first_tag = layout.rail_tag(static_cast<std::uint32_t>(rail)),
-         .finish = true,
-         .name = fmt::format("rail{} ", rail)});
+    const Problem part{
+        .collective = parts.between, .ranks = groups.count(), .root = groups.group_of(layout.root)};
+    whole.add(layout.outside.program(part, group),
+              {.axis = Placement::Axis::kRows,
+               .chunks = layout.outer.chunks,
+               .first_column = static_cast<std::uint32_t>(rail),
+               .width = width,
+               .rank_of =
+                   [&layout, rail, leads](Rank other) {
+                     return leads ? layout.leader(other) : layout.groups.server(other, rail);
+                   },
+               .input = gathers ? BufferKind::kOutput : BufferKind::kInput,
+               .first_tag = layout.rail_tag(static_cast<std::uint32_t>(rail)),
+               .finish = true,
+               .name = fmt::format("rail{} ", rail)});
   };
 
-  add_inner(gathering(), 0, false, "gather ");
-  if (between && form_ == Form::kRails) {
+  add_inner(parts.gather, 0, BufferKind::kInput, "gather ");
+  if (between && !leads) {
     const std::int32_t index = rank - first;
     for (std::int32_t rail = groups.first_rail(group, index);
          rail < groups.first_rail(group, index + 1); ++rail)
       add_rail(rail, 1);
-  } else if (between && rank == first) {
+  } else if (between && rank == leader) {
     add_rail(0, layout.grid.columns);
   }
-  add_inner(spreading(), static_cast<Tag>(layout.gather_tags), true, "spread ");
-  if (problem.ranks == 1)
-    return inner_.program({.collective = Collective::kAllReduce, .ranks = 1}, 0);
+  add_inner(parts.spread, static_cast<Tag>(layout.gather_tags),
+            between || gathers ? BufferKind::kOutput : BufferKind::kInput, "spread ");
   return whole.take();
 }
 
@@ -386,16 +482,18 @@ class PartName {
   bool take(const Parameter& parameter) {
     if (parameter.key == key_) {
       family_ = parameter.value;
-      return true;
+      return given_ = true;
     }
     const std::size_t dot = key_.size();
     if (!parameter.key.starts_with(key_) || parameter.key.substr(dot, 1) != "." ||
         parameter.key.size() == dot + 1)
       return false;
     parameters_ += fmt::format(":{}={}", parameter.key.substr(dot + 1), parameter.value);
-    return true;
+    return given_ = true;
   }
+  // Null: no parameter names it.
   [[nodiscard]] Result<const Algorithm*> find() const {
+    if (!given_) return nullptr;
     return find_algorithm(family_ + parameters_).map_error([&](Error error) {
       error.message = fmt::format("hierarchical: {}={}: {}", key_, family_, error.message);
       return error;
@@ -405,6 +503,7 @@ class PartName {
  private:
   std::string_view key_;
   std::string family_, parameters_;
+  bool given_ = false;
 };
 
 Status refuse_part(std::string_view key, const Algorithm& algorithm, const std::string& why) {
@@ -412,49 +511,61 @@ Status refuse_part(std::string_view key, const Algorithm& algorithm, const std::
                     fmt::format("hierarchical: {}={}: {}", key, algorithm.name, why));
 }
 
+// A part must serve the form's all-reduce, which needs more of it than any other collective.
 Status Hierarchical::check_inner() const {
+  const Form form = form_.value_or(Form::kRails);
+  const Parts parts = parts_of(form, Collective::kAllReduce);
+  const Algorithm& inner = inner_for(Collective::kAllReduce);
   const auto has_parts = [&](const Algorithm& algorithm) {
-    return takes(algorithm, gathering(), 2) && takes(algorithm, spreading(), 2);
+    return takes(algorithm, parts.gather, 2) && takes(algorithm, parts.spread, 2);
   };
   std::string suitable;
   for (const Algorithm* algorithm : all_algorithms())
-    if (has_parts(*algorithm) && !sends_strided(*algorithm, gathering()))
+    if (has_parts(*algorithm) && dynamic_cast<const Hierarchical*>(algorithm) == nullptr &&
+        !sends_strided(*algorithm, parts.gather))
       suitable += fmt::format("{}{}", suitable.empty() ? "" : ", ", algorithm->name);
-  const std::string_view form = form_ == Form::kRails ? "rails" : "leader";
-  if (!has_parts(inner_))
-    return refuse_part("inner", inner_,
-                       fmt::format("it has no {} and {} of its own; form={} takes {}",
-                                   name_of(gathering()), name_of(spreading()), form, suitable));
-  if (sends_strided(inner_, gathering()))
+  const std::string_view form_name = form == Form::kRails ? "rails" : "leader";
+  if (dynamic_cast<const Hierarchical*>(&inner) != nullptr)
     return refuse_part(
-        "inner", inner_,
-        fmt::format("its messages are strided, so it can only be outer; form={} takes {}", form,
-                    suitable));
-  if (reads_peers(inner_, gathering()))
-    return refuse_part("inner", inner_,
+        "inner", inner,
+        fmt::format("hierarchies of more than two levels are not built; form={} takes {}",
+                    form_name, suitable));
+  if (!has_parts(inner))
+    return refuse_part(
+        "inner", inner,
+        fmt::format("it has no {} and {} of its own; form={} takes {}", name_of(parts.gather),
+                    name_of(parts.spread), form_name, suitable));
+  if (sends_strided(inner, parts.gather))
+    return refuse_part(
+        "inner", inner,
+        fmt::format("its messages are strided, so it can only be outer; form={} takes {}",
+                    form_name, suitable));
+  if (reads_peers(inner, parts.gather))
+    return refuse_part("inner", inner,
                        "it reads its peers' memory, which no part of a hierarchy may do; choose "
                        "another algorithm");
   return {};
 }
 
 Status Hierarchical::check_outer() const {
-  if (dynamic_cast<const Hierarchical*>(&outer_) != nullptr)
+  const Algorithm& outer = outer_for(Collective::kAllReduce);
+  if (dynamic_cast<const Hierarchical*>(&outer) != nullptr)
     return refuse_part(
-        "outer", outer_,
+        "outer", outer,
         "hierarchies of more than two levels are not built; choose another algorithm");
-  if (reads_peers(outer_, Collective::kAllReduce))
-    return refuse_part("outer", outer_,
+  if (reads_peers(outer, Collective::kAllReduce))
+    return refuse_part("outer", outer,
                        "it reads its peers' memory, which no part of a hierarchy may do; choose "
                        "another algorithm");
   return {};
 }
 
 Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter> given) const {
-  Form form = form_;
+  std::optional<Form> form;
   for (const auto& [key, value] : given)
-    if (key == "form" && value == "leader") form = Form::kLeader;
-  PartName inner("inner", form == Form::kRails ? two_shot().name : one_shot().name);
-  PartName outer("outer", outer_.name);
+    if (key == "form") form = value == "leader" ? Form::kLeader : Form::kRails;
+  PartName inner("inner", form == Form::kLeader ? one_shot().name : two_shot().name);
+  PartName outer("outer", circulant().name);
   std::vector<std::int32_t> groups;
   for (const Parameter& parameter : given) {
     const auto [key, value] = parameter;
@@ -467,7 +578,7 @@ Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter>
   }
   TUTTI_TRY_ASSIGN(const Algorithm* const inside, inner.find());
   TUTTI_TRY_ASSIGN(const Algorithm* const between, outer.find());
-  auto made = std::make_unique<Hierarchical>(form, *inside, *between, std::move(groups));
+  auto made = std::make_unique<Hierarchical>(form, inside, between, std::move(groups));
   TUTTI_TRY(made->check_outer());
   TUTTI_TRY(made->check_inner());
   return made;
@@ -476,7 +587,7 @@ Result<std::unique_ptr<Algorithm>> Hierarchical::with(std::span<const Parameter>
 }  // namespace
 
 const Algorithm& hierarchical() {
-  static const NeverDestroyed<Hierarchical> kHierarchical(Form::kRails, two_shot(), circulant(),
+  static const NeverDestroyed<Hierarchical> kHierarchical(std::nullopt, nullptr, nullptr,
                                                           std::vector<std::int32_t>{});
   return kHierarchical.value;
 }

@@ -83,6 +83,11 @@ class OneShot final : public Algorithm {
     return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast, kGather, kScatter});
   }
 
+  [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduce});
+  }
+
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
     using enum Collective;
     const auto others = static_cast<std::uint32_t>(problem.ranks - 1);

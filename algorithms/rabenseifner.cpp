@@ -38,6 +38,21 @@
 //   connections to a rank   at most floor(log2 p) + (ones of p in binary) - 1, or ceil(log2 p)
 //   scratch of a rank       ceil(p/2) chunks in a reduce-scatter: the sums before the last, as the
 //                           output holds the own chunk alone
+//
+// Broadcast is a scatter and an all-gather (Barnett, Gupta, Payne, Shuler, van de Geijn, Watts
+// 1994, Building a high-performance collective communication library; in MPICH for long messages).
+// Chunks and cuts are counted from the root on. In the scatter the first rank of a range has all
+// its chunks, and gives those of the second part to that part's first rank. In the all-gather it
+// has them still, and is sent none of them. For p = 5, who sends which chunks to whom:
+//
+//     scatter       0>3: 3..4    0>2: 2       3>4: 4       0>1: 1
+//     all-gather    0>1: 0       2>1: 2       3>4: 3       0>2: 0..1
+//                   0>3: 0..2    1>4: 0..2    4>1: 3..4    4>2: 3..4
+//
+//   messages in a row       at most 2 ceil(log2 p) - 1
+//   bytes sent by a rank    2(p-1)/p * n by the root at a power of two; all together (p-1) n, the
+//                           least there is
+//   connections to a rank   at most ceil(log2 p)
 #include <bit>
 #include <vector>
 
@@ -130,6 +145,40 @@ void add_all_gather(const std::vector<Cut>& cuts, LaneBuilder& lane) {
   }
 }
 
+// Every number of a cut is counted from the root on. Only the root's data is in its input.
+void add_broadcast(const Problem& problem, Rank rank, LaneBuilder& lane) {
+  const Rank p = problem.ranks;
+  const auto at = [&](std::int64_t index) { return static_cast<Rank>((index + problem.root) % p); };
+  const auto own = static_cast<std::uint32_t>((rank - problem.root + p) % p);
+  const std::vector<Cut> cuts = cuts_of(p, static_cast<Rank>(own));
+  const auto first_of = [](const Cut& cut) { return std::min(cut.kept.first, cut.given.first); };
+  for (const Cut& cut : cuts) {
+    if (own == first_of(cut)) {
+      const Span theirs = cut.given.span();
+      StepBuilder give = lane.step().to(send(at(cut.given.first), kTag, theirs));
+      if (own == 0) give.to(output(theirs));
+      give.from(own == 0 ? input(theirs) : output(theirs));
+    } else if (own == cut.kept.first) {
+      const Span mine = cut.kept.span();
+      lane.step().to(output(mine)).from(recv(at(cut.given.first), kTag, mine));
+    }
+  }
+  bool first = own == 0;  // the root's own chunk is in the input still
+  for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
+    const Span mine = cut->kept.span(), theirs = cut->given.span();
+    std::vector<Rank> lacking = cut->from;
+    std::erase(lacking, static_cast<Rank>(first_of(*cut)));
+    if (!lacking.empty()) {
+      StepBuilder spread = lane.step().from(first ? input(mine) : output(mine));
+      if (first) spread.to(output(mine));
+      for (const Rank to : lacking) spread.to(send(at(to), kTag, mine));
+    }
+    if (own != first_of(*cut))
+      lane.step().to(output(theirs)).from(recv(at(cut->to.front()), kTag, theirs));
+    first = false;
+  }
+}
+
 class Rabenseifner final : public Algorithm {
  public:
   constexpr Rabenseifner()
@@ -140,7 +189,12 @@ class Rabenseifner final : public Algorithm {
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
+    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kBroadcast});
+  }
+
+  [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
+    using enum Collective;
+    return problem.collective == kAllReduce;
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
@@ -160,6 +214,7 @@ class Rabenseifner final : public Algorithm {
 
   [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
     const Fold fold{problem.ranks};
+    if (problem.collective == Collective::kBroadcast) return {};
     if (problem.collective == Collective::kAllReduce || fold.excess() == 0) return fold.symmetry();
     return {};
   }
@@ -167,6 +222,10 @@ class Rabenseifner final : public Algorithm {
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     if (problem.ranks == 1) return copy_alone(problem, 1);
     LaneBuilder lane("halving");
+    if (problem.collective == Collective::kBroadcast) {
+      add_broadcast(problem, rank, lane);
+      return assemble(std::move(lane));
+    }
     if (problem.collective != Collective::kAllReduce) {
       const std::vector<Cut> cuts = cuts_of(problem.ranks, rank);
       if (problem.collective == Collective::kReduceScatter)

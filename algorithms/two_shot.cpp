@@ -147,15 +147,13 @@ class TwoShot final : public Algorithm {
     return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
   }
 
+  [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
+    using enum Collective;
+    return is_among(problem.collective, {kAllReduce, kReduceScatter});
+  }
+
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
-    const auto others = static_cast<std::uint32_t>(problem.ranks - 1);
-    return {.algorithm = std::string(name),
-            .collective = problem.collective,
-            .ranks = problem.ranks,
-            .root = problem.root,
-            .chunks = others + 1,
-            .max_incoming = others,
-            .max_per_pair = std::min(others, 1U)};
+    return pairwise_shape(name, problem);
   }
 
   [[nodiscard]] Symmetry symmetry(const Problem& /*problem*/) const override {

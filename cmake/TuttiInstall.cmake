@@ -24,14 +24,24 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # From a program's folder to the library's.
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-foreach(program all_gather_perf all_reduce_perf alltoall_perf broadcast_perf gather_perf
-        reduce_perf reduce_scatter_perf scatter_perf sendrecv_perf tutti-plan tutti-info tutti-sim
-        tutti-tune tutti-validate)
+foreach(program all_gather_perf all_reduce_perf alltoall_perf alltoallv_perf broadcast_perf
+        gather_perf hypercube_perf reduce_perf reduce_scatter_perf scatter_perf sendrecv_perf regret
+        tutti-plan tutti-info tutti-sim tutti-tune tutti-validate)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+
+# Runs the perf tools beside other libraries; its modules and the programs that it compiles.
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/tutti_perf.py DESTINATION ${CMAKE_INSTALL_BINDIR}
+        RENAME tutti_perf)
+install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi.py ${PROJECT_SOURCE_DIR}/perf/hosts.py
+              ${PROJECT_SOURCE_DIR}/perf/perf_page.py
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf)
+install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi/mpi_collective.c
+              ${PROJECT_SOURCE_DIR}/perf/compare_mpi/gloo_all_reduce.cpp
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf/compare_mpi)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})

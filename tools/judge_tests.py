@@ -33,9 +33,9 @@ ALLOWED = (
 )
 # Tests that CMake leaves out, with a note, where something is not installed: how their names begin.
 EXPECTED = ("style.format", "connection_interleaving_test", "packets_interleaving_test",
-            "pmix_abi_test", "launcher.openmpi", "launcher.hydra", "launcher.slurm", "fuzz_wire",
-            "network_faults_test", "control_networks_test", "wire_test", "verbs_wire_test",
-            "machine.itself", "machine.tcp", "machine.verbs")
+            "pmix_abi_test", "launcher.openmpi", "launcher.hydra", "launcher.slurm", "mpi_view",
+            "fuzz_wire", "network_faults_test", "control_networks_test", "wire_test",
+            "verbs_wire_test", "machine.itself", "machine.tcp", "machine.verbs")
 SAID_SO = ("SKIP_RETURN_CODE", "SKIP_REGULAR_EXPRESSION")
 
 

@@ -18,10 +18,11 @@
  * bytes, and every name that ends in Ms is in milliseconds. Ranks are numbered 0 <= rank < nranks,
  * in the user's order.
  *
- * Host memory. Buffers are ordinary host memory, aligned to the data type. The stream is NULL: the
+ * Host memory. Buffers are ordinary host memory, aligned to the data type. With a NULL stream the
  * calling thread runs the operation, and the call returns when it is complete on this rank, that
  * is, recvbuff holds the result and sendbuff may be reused. Inside a group tuttiGroupEnd does both.
- * Any other stream gives tuttiNotSupported.
+ * With a stream of tuttiStreamCreate the call returns at once (tutti/stream.h). Any other stream
+ * gives tuttiInvalidArgument.
  *
  * Device memory. If the calling thread has a current CUDA device when the rank is initialized (the
  * program has used CUDA before), calls on that rank also accept device memory, for both buffers or
@@ -51,7 +52,9 @@
  * with a message that names both sides.
  *
  * Threads. Different communicators may be used by different threads at the same time. One
- * communicator is used by one thread at a time. The exceptions are tuttiCommAbort, tuttiCommRevoke,
+ * communicator is used by one thread at a time, and every call but those that put work on streams
+ * first waits until the communicator's calls on streams have ended. The exceptions are
+ * tuttiCommCount, tuttiCommUserRank, tuttiCommCuDevice, tuttiCommAbort, tuttiCommRevoke,
  * tuttiCommGetAsyncError and tuttiGetLastError: any thread may call them at any time before the
  * communicator is destroyed. A second thread that enters a call while another one is in a call gets
  * tuttiInvalidUsage, which names that call, and changes nothing. A communicator does not survive
@@ -80,10 +83,11 @@
  * -InitRankConfig, -InitAll, -Finalize, -Destroy, -Abort, -Count, -UserRank, -CuDevice,
  * -GetAsyncError, -Split, -Shrink, -Revoke, -Register, -Deregister, -WindowRegister and
  * -WindowDeregister, tuttiMemAlloc and tuttiMemFree, tuttiAllReduce, -Reduce, -Broadcast, -Bcast,
- * -ReduceScatter, -AllGather, -AlltoAll, -AlltoAllv, -Gather, -Gatherv, -Scatter, -Scatterv and
- * -Barrier, tuttiSend and tuttiRecv, groups of these, the simulation of groups of collectives,
- * tuttiRedOpCreatePreMulSum and tuttiRedOpDestroy, and the extensions. What else is missing returns
- * tuttiNotSupported: `blocking = 0`, streams with host memory, and more than one id.
+ * -ReduceScatter, -ReduceScatterv, -AllGather, -AllGatherv, -AlltoAll, -AlltoAllv, -Gather,
+ * -Gatherv, -Scatter, -Scatterv and -Barrier, tuttiSend and tuttiRecv, groups of these, the
+ * simulation of groups of collectives, tuttiRedOpCreatePreMulSum and tuttiRedOpDestroy, streams and
+ * events on host memory, and the extensions. With device memory some arguments return
+ * tuttiNotSupported, as is said there.
  */
 #ifndef TUTTI_TUTTI_H_
 #define TUTTI_TUTTI_H_
@@ -120,7 +124,8 @@ typedef struct tuttiComm* tuttiComm_t;
 /* A window of memory that all ranks of a communicator registered together. */
 typedef struct tuttiWindow* tuttiWindow_t;
 
-/* A cudaStream_t for calls with device memory; NULL for calls with host memory. */
+/* For calls with host memory NULL or a stream of tuttiStreamCreate (tutti/stream.h); for calls with
+ * device memory a cudaStream_t. */
 typedef void* tuttiStream_t;
 
 /* An address and a 256-bit secret, by which ranks find and trust each other. Plain bytes: copy them
@@ -238,7 +243,7 @@ typedef struct tuttiConfig_v100 {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  int blocking;            /* 1 (default): calls block. 0: tuttiNotSupported in this version   */
+  int blocking;            /* 1 (default). 0: the initialization returns before it has ended   */
   int cgaClusterSize;      /* unused; 0 to 8                                                   */
   int minCTAs;             /* least blocks that a rank takes of its GPU, if available; >= 1    */
   int maxCTAs;             /* most blocks, >= minCTAs; default: half of those left, shared     */
@@ -256,6 +261,7 @@ typedef struct tuttiConfig_v100 {
   int opTimeoutMs;       /* how long an operation waits for a live peer; > 0                   */
   int initTimeoutMs;     /* how long initialization waits for all ranks to join; > 0           */
   const char* algorithm; /* as for tuttiCommSetAlgorithm; NULL or "auto": the library chooses  */
+  int fp32Partials;      /* 1: sums of 8- and 16-bit floats travel as fp32, rounded once; 0    */
 } tuttiConfig_t;
 
 #define TUTTI_CONFIG_MAGIC 0xcafebeefu
@@ -281,6 +287,7 @@ typedef struct tuttiConfig_v100 {
         TUTTI_CONFIG_UNDEF_INT, /* opTimeoutMs */         \
         TUTTI_CONFIG_UNDEF_INT, /* initTimeoutMs */       \
         TUTTI_CONFIG_UNDEF_PTR, /* algorithm */           \
+        TUTTI_CONFIG_UNDEF_INT, /* fp32Partials */        \
   }
 
 /* The result of tuttiGroupSimulateEnd. Start from TUTTI_SIM_INFO_INITIALIZER. */
@@ -349,14 +356,19 @@ TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUn
 
 /* As tuttiCommInitRank, with a configuration that is equal on all ranks; NULL means the default.
  * Errors: those of tuttiCommInitRank; tuttiInvalidArgument for a config that did not start from
- * TUTTI_CONFIG_INITIALIZER or has a value out of range; tuttiNotSupported for blocking = 0 in this
- * version. */
+ * TUTTI_CONFIG_INITIALIZER or has a value out of range.
+ * With blocking = 0 the arguments are checked, and the call, or tuttiGroupEnd, returns
+ * tuttiInProgress with a valid handle. Until tuttiCommGetAsyncError says something else than
+ * tuttiInProgress, only that, tuttiCommDestroy and tuttiCommAbort accept the handle, which end the
+ * initialization; other calls return tuttiInvalidUsage. If it fails, tuttiCommGetAsyncError says
+ * why, and the handle still wants tuttiCommDestroy. Later calls are as with blocking = 1; a split
+ * or shrink with such a configuration blocks. */
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId,
                                                 int rank, tuttiConfig_t* config);
 
-/* As tuttiCommInitRankConfig, with `nId` ids, so that the ranks of a very large job meet at several
- * places. All ranks pass the same ids in the same order.
- * nId > 1 returns tuttiNotSupported in this version. */
+/* As tuttiCommInitRankConfig, with `nId` ids, for programs that use them with NCCL. All ranks pass
+ * the same ids in the same order. In this version all meet at the place of the first, and the
+ * others expire. */
 TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank,
                                                   int nId, tuttiUniqueId* commIds,
                                                   tuttiConfig_t* config);
@@ -484,8 +496,9 @@ TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_
  * and then sums, in collectives of `datatype` on `comm`. The product is rounded once to that type.
  * The scalar is read before the call returns; tuttiScalarDevice gives tuttiNotSupported, as do
  * calls with device memory. A call allocates as much memory as its input has, and takes no plan
- * that needs windows. Ranks may have different scalars, but all must pass such an operation. Local.
- * Errors: tuttiInvalidArgument (NULL, or a value that does not exist), tuttiInvalidUsage. */
+ * that needs windows. Ranks may have different scalars, but all must pass such an operation. With
+ * fp32Partials the product is not rounded before the sum is. Local. Errors: tuttiInvalidArgument
+ * (NULL, or a value that does not exist), tuttiInvalidUsage. */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar,
                                                   tuttiDataType_t datatype,
                                                   tuttiScalarResidence_t residence,
@@ -505,10 +518,10 @@ TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
  *
  * All collectives return these errors. Before anything is sent: tuttiInvalidArgument for a data
  * type, operation or root that does not exist, and for a buffer that is NULL, misaligned or
- * overlapping; tuttiNotSupported if this build has no kernel for the data type and operation, for a
- * stream with host memory, and for device memory on a rank without a device. Later:
- * tuttiInvalidUsage if calls do not match, tuttiRemoteError if a rank died, failed, left or
- * aborted, tuttiTimeout if a live rank did not make the call, tuttiSystemError. */
+ * overlapping, or a stream that is none of tuttiStreamCreate with host memory; tuttiNotSupported if
+ * this build has no kernel for the data type and operation, and for device memory on a rank without
+ * a device. Later: tuttiInvalidUsage if calls do not match, tuttiRemoteError if a rank died,
+ * failed, left or aborted, tuttiTimeout if a live rank did not make the call, tuttiSystemError. */
 
 /* All-reduce: recvbuff[i] on every rank = op over all ranks of sendbuff[i], 0 <= i < count, with
  * the same bits on every rank. Both buffers have `count` elements. In place: recvbuff == sendbuff.
@@ -549,6 +562,19 @@ TUTTI_API tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, siz
                                        tuttiDataType_t datatype, tuttiComm_t comm,
                                        tuttiStream_t stream);
 
+/* The same with blocks of different sizes, like MPI's v-forms, on host memory: block r has
+ * counts[r] elements from displs[r] on (NULL: one behind the other), counts equal on all ranks,
+ * displs each rank's own; the own count is counts[rank]. In place: the smaller buffer is the own
+ * block. */
+TUTTI_API tuttiResult_t tuttiReduceScatterv(const void* sendbuff, const size_t sendcounts[],
+                                            const size_t displs[], void* recvbuff, size_t recvcount,
+                                            tuttiDataType_t datatype, tuttiRedOp_t op,
+                                            tuttiComm_t comm, tuttiStream_t stream);
+TUTTI_API tuttiResult_t tuttiAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                        const size_t recvcounts[], const size_t displs[],
+                                        tuttiDataType_t datatype, tuttiComm_t comm,
+                                        tuttiStream_t stream);
+
 /* All-to-all: block s of recvbuff on rank r = block r of sendbuff on rank s. A block has `count`
  * elements, both buffers nranks*count. Accepts every data type.
  * In place (which NCCL does not have): recvbuff == sendbuff. */
@@ -570,8 +596,8 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_
                                      tuttiDataType_t datatype, int root, tuttiComm_t comm,
                                      tuttiStream_t stream);
 
-/* Barrier: returns on no rank before all ranks have called it. NCCL has none. `stream` must be NULL
- * (else tuttiNotSupported); work on devices is not waited for. */
+/* Barrier: completes on no rank before all ranks have called it. NCCL has none. On host memory's
+ * streams alone; work on devices is not waited for. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* ---- Point to point ---------------------------------------------------------------------------
@@ -584,12 +610,11 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
  * messages, but a program that relies on a send returning before its receive is called is wrong. In
  * a group all sends and receives progress together, beside the collectives of the group, and in any
  * pattern. A rank may send to itself, with the receive in the same group (else tuttiInvalidUsage;
- * if the group concerns no other rank, this poisons nothing). Host memory; `stream` must be NULL
- * (else tuttiNotSupported). Errors, before anything is sent: tuttiInvalidArgument for the buffer,
- * the count, the type and the peer; tuttiNotSupported for device memory. Later: tuttiInvalidUsage
- * if count or type differ at both ends, tuttiRemoteError if a rank died, failed, aborted or
- * destroyed its communicator, tuttiTimeout without a counterpart, tuttiSystemError. Each poisons
- * the communicator. */
+ * if the group concerns no other rank, this poisons nothing). Host memory. Errors, before anything
+ * is sent: tuttiInvalidArgument for the buffer, the count, the type and the peer; tuttiNotSupported
+ * for device memory. Later: tuttiInvalidUsage if count or type differ at both ends,
+ * tuttiRemoteError if a rank died, failed, aborted or destroyed its communicator, tuttiTimeout
+ * without a counterpart, tuttiSystemError. Each poisons the communicator. */
 
 /* Sends sendbuff[0..count) to `peer`, which calls tuttiRecv. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype,
@@ -641,7 +666,7 @@ TUTTI_API tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcou
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 
 /* Closes the group and, if it is the outermost, runs its calls. It returns when all calls with host
- * memory are complete.
+ * memory and a NULL stream are complete.
  * If a call inside the group returned an error, nothing of the group runs, and that error is
  * returned again; the peers of the group's calls wait, so abort the communicators. An error at run
  * time ends that call, poisons its communicator and is returned; the calls of other communicators

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -31,6 +32,7 @@
 #endif
 
 #include "tutti/explain.h"
+#include "tutti/stream.h"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -56,6 +58,13 @@ inline void check(tuttiResult_t result, tuttiComm_t comm = nullptr) {
   if (message == nullptr || *message == '\0') message = tuttiGetErrorString(result);
   throw Exception(result, message);
 }
+
+namespace detail {
+// Of a call that may return before the communicators that it makes are ready.
+inline void check_begun(tuttiResult_t result) {
+  if (result != tuttiInProgress) check(result);
+}
+}  // namespace detail
 
 // 16-bit floating types as storage: the bits, without arithmetic. The compiler's own _Float16
 // (C++23's std::float16_t) and std::bfloat16_t have a data type where they exist. A program that
@@ -130,13 +139,14 @@ concept Element = requires {
 };
 
 // A contiguous range of elements: a vector, array, span and the like. Its memory stays the
-// caller's. A WritableElementRange is one whose elements are not const.
+// caller's. A WritableElementRange is one whose elements are not const and outlive the range that
+// is passed: a span may be a temporary, a vector may not.
 template <typename R>
 concept ElementRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     Element<std::ranges::range_value_t<R>>;
 template <typename R>
-concept WritableElementRange =
-    ElementRange<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
+concept WritableElementRange = ElementRange<R> && std::ranges::borrowed_range<R> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
 // An address and a secret, by which ranks find and trust each other. Plain bytes: send them to the
 // ranks that may join, and to nobody else.
@@ -196,10 +206,10 @@ class Group {
   ~Group() {
     if (open_) static_cast<void>(tuttiGroupEnd());
   }
-  // Runs the calls. Returns when all calls with host memory are complete.
+  // Runs the calls. Returns when all calls with host memory and no stream are complete.
   void end() {
     open_ = false;
-    check(tuttiGroupEnd());
+    detail::check_begun(tuttiGroupEnd());
   }
 
  private:
@@ -234,6 +244,75 @@ class Memory {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+// A point in a Stream. Complete until it is recorded. Move-only.
+class Event {
+ public:
+  Event() { check(tuttiEventCreate(&event_)); }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { static_cast<void>(tuttiEventDestroy(event_)); }
+
+  // Has the work of the last record ended?
+  [[nodiscard]] bool done() const {
+    const tuttiResult_t result = tuttiEventQuery(event_);
+    if (result != tuttiInProgress) check(result);
+    return result == tuttiSuccess;
+  }
+  void synchronize() const { check(tuttiEventSynchronize(event_)); }
+  [[nodiscard]] tuttiEvent_t get() const noexcept { return event_; }
+
+ private:
+  tuttiEvent_t event_ = nullptr;
+};
+
+// Asynchronous calls with host memory: comm.all_reduce(values, tuttiSum, stream.get()) returns at
+// once, and `values` must stay until it has ended (tuttiStreamCreate). Move-only; the destructor
+// waits for all work on the stream.
+class Stream {
+ public:
+  Stream() { check(tuttiStreamCreate(&stream_)); }
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { static_cast<void>(tuttiStreamDestroy(stream_)); }
+
+  // Has all work on the stream ended, well or not?
+  [[nodiscard]] bool done() const {
+    const tuttiResult_t result = tuttiStreamQuery(stream_);
+    if (result != tuttiInProgress) check(result);
+    return result == tuttiSuccess;
+  }
+  // Blocks until it has, and throws the error of the first call that failed since the last time.
+  void synchronize() const { check(tuttiStreamSynchronize(stream_)); }
+  // Records what is on the stream now.
+  void record(const Event& event) const { check(tuttiEventRecord(event.get(), stream_)); }
+  // What is put on the stream from now on begins after the work of the event's last record.
+  void wait(const Event& event) const { check(tuttiStreamWaitEvent(stream_, event.get())); }
+  // Calls a copy of `function` when all that is on the stream has ended, in a thread of the stream.
+  // It must not throw.
+  template <std::invocable Function>
+  void launch(Function&& function) const {
+    using Held = std::decay_t<Function>;
+    auto held = std::make_unique<Held>(std::forward<Function>(function));
+    const auto run = [](void* it) { (*std::unique_ptr<Held>(static_cast<Held*>(it)))(); };
+    check(tuttiLaunchHostFunc(stream_, run, held.get()));
+    static_cast<void>(held.release());
+  }
+  [[nodiscard]] tuttiStream_t get() const noexcept { return stream_; }
+
+ private:
+  tuttiStream_t stream_ = nullptr;
 };
 
 class Communicator;
@@ -307,8 +386,9 @@ class Communicator {
   Communicator(const UniqueId& id, int nranks, int rank) {
     check(tuttiCommInitRank(&comm_, nranks, id.value, rank));
   }
+  // With config.blocking == 0 it returns before that, and state() is tuttiInProgress until then.
   Communicator(const UniqueId& id, int nranks, int rank, tuttiConfig_t config) {
-    check(tuttiCommInitRankConfig(&comm_, nranks, id.value, rank, &config));
+    detail::check_begun(tuttiCommInitRankConfig(&comm_, nranks, id.value, rank, &config));
   }
   // Takes ownership of a handle. NULL makes an empty communicator.
   explicit Communicator(tuttiComm_t comm) noexcept : comm_(comm) {}
@@ -508,7 +588,8 @@ class Communicator {
     check(tuttiCommCount(comm_, &value), comm_);
     return value;
   }
-  // tuttiSuccess, or the code of the error that poisoned the communicator. Any thread.
+  // tuttiSuccess, tuttiInProgress (blocking = 0), or the code of the error that poisoned the
+  // communicator. Any thread.
   [[nodiscard]] tuttiResult_t state() const {
     tuttiResult_t value = tuttiSuccess;
     check(tuttiCommGetAsyncError(comm_, &value), comm_);

@@ -34,10 +34,10 @@ std::optional<int> current_device() {
 }
 
 // Initializes now, or when the thread's group ends; *comm is written now in either case.
-// `device`: of the rank; none: the calling thread's.
-Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
-                             const tuttiConfig_t* config, const char* function,
-                             std::optional<int> device = {}) {
+// `device`: of the rank; none: the calling thread's. Errors: also kInProgress, no error.
+Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
+                  const tuttiConfig_t* config, const char* function,
+                  std::optional<int> device = {}) {
   if (comm == nullptr) return bad_argument(function, "comm is NULL");
   *comm = nullptr;
   if (ranks > control::kMaxRanks)
@@ -61,12 +61,20 @@ Result<HandleRef> initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& 
   Group& group = Group::current();
   OwnedHandle handle = make_handle();
   if (group.active()) {
-    group.add_init(handle.get(), create);
-  } else {
+    group.add_init(handle.get(), create, options.blocking);
+  } else if (options.blocking) {
     TUTTI_TRY(create(*handle.get().comm, {}));
+  } else {
+    *comm = handle.get().comm;
+    Status begun = start_later(handle.get(), [=](tuttiComm& own) { return create(own, {}); });
+    if (begun.error().code == Code::kInProgress)
+      static_cast<void>(handle.release());
+    else
+      *comm = nullptr;
+    return begun;
   }
-  *comm = handle.get().comm;
-  return handle.release();
+  *comm = handle.release().comm;
+  return {};
 }
 
 template <std::size_t n>
@@ -108,24 +116,19 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId com
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank,
                                       tuttiConfig_t* config) {
   return guarded("tuttiCommInitRank", nullptr, [&]() -> Status {
-    const auto handle = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
-    if (handle) return {};
-    if (Group::current().active()) Group::current().fail(handle.error());
-    return tl::unexpected(handle.error());
+    Status begun = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
+    if (!begun && Group::current().active()) Group::current().fail(begun.error());
+    return begun;
   });
 }
 
 tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank, int nId,
                                         tuttiUniqueId* commIds, tuttiConfig_t* config) {
-  if (nId == 1 && commIds != nullptr)
+  if (nId >= 1 && commIds != nullptr)
     return tuttiCommInitRankConfig(newcomm, nranks, commIds[0], myrank, config);
   return guarded("tuttiCommInitRankScalable", nullptr, [&]() -> Status {
     if (newcomm != nullptr) *newcomm = nullptr;
-    if (commIds == nullptr || nId < 1)
-      return bad_argument("tuttiCommInitRankScalable", "commIds is NULL or nId is not positive");
-    return make_error(
-        Code::kNotSupported,
-        "tuttiCommInitRankScalable: more than one id is not supported in this version");
+    return bad_argument("tuttiCommInitRankScalable", "commIds is NULL or nId is not positive");
   });
 }
 
@@ -164,9 +167,9 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     Group& group = Group::current();
     group.start();
     for (int i = 0; i < ndev; ++i)
-      if (const auto handle = initialize(&comm[i], ndev, plain, i, nullptr, kName, device_of(i));
-          !handle) {
-        group.fail(handle.error());
+      if (const Status begun = initialize(&comm[i], ndev, plain, i, nullptr, kName, device_of(i));
+          !begun) {
+        group.fail(begun.error());
         break;
       }
     const Status ended = group.end();
@@ -203,10 +206,10 @@ tuttiResult_t tuttiCommAbort(tuttiComm_t comm) {
 
 tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError) {
   return guarded("tuttiCommGetAsyncError", comm, [&]() -> Status {
-    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommGetAsyncError"));
+    TUTTI_TRY(check_handle(comm, "tuttiCommGetAsyncError"));
     if (asyncError == nullptr) return bad_argument("tuttiCommGetAsyncError", "asyncError is NULL");
-    const auto error = communicator->error();
-    *asyncError = error ? static_cast<tuttiResult_t>(error->code) : tuttiSuccess;
+    TUTTI_TRY_ASSIGN(const Code state, state_of(comm, "tuttiCommGetAsyncError"));
+    *asyncError = static_cast<tuttiResult_t>(state);
     return {};
   });
 }

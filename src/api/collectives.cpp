@@ -6,7 +6,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "api/config.hpp"
 #include "api/group.hpp"
@@ -19,11 +22,11 @@ using namespace tutti;
 
 namespace {
 
-Error no_device(const Communicator& communicator, const char* function, const char* what) {
+Error no_device(const Communicator& communicator, const char* function) {
   return {Code::kNotSupported,
-          fmt::format("{}: {}, but rank {} has no CUDA device; use CUDA before the rank joins; "
-                      "tutti-info says whether this build can use a device",
-                      function, what, communicator.rank())};
+          fmt::format("{}: device memory, but rank {} has no CUDA device; use CUDA before the rank "
+                      "joins; tutti-info says whether this build can use a device",
+                      function, communicator.rank())};
 }
 
 // Says whether a call's buffers are in device memory or in host memory. kInvalidArgument for one of
@@ -37,7 +40,7 @@ Result<bool> in_device_memory(const Communicator& communicator, const Call& call
   if (device == nullptr) {
     if ((input && device::driver_knows_for_device(call.input)) ||
         (output && device::driver_knows_for_device(call.output)))
-      return tl::unexpected(no_device(communicator, function, "device memory"));
+      return tl::unexpected(no_device(communicator, function));
     return false;
   }
   if (!output) return device->holds(call.input);
@@ -71,12 +74,19 @@ struct RawCall {
   int type;
   int op = tuttiSum;
   int root = 0;
+  // Of blocks that differ by rank: elements, and where each begins. Null places: one behind the
+  // other.
+  const std::size_t* sizes = nullptr;
+  const std::size_t* places = nullptr;
 };
 
 // Buffers that this rank has, by the table of collectives. In place means that equal elements have
 // equal addresses; any other overlap is refused.
 Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char* function) {
-  const bool input = call.has_input(rank), output = call.has_output(rank);
+  const std::uint64_t input_bytes = call.input_bytes(rank, ranks);
+  const std::uint64_t output_bytes = call.output_bytes(rank, ranks);
+  const bool input = call.has_input(rank) && input_bytes > 0;
+  const bool output = call.has_output(rank) && output_bytes > 0;
   if (input && call.input == nullptr) return bad_argument(function, "sendbuff is NULL");
   if (output && call.output == nullptr) return bad_argument(function, "recvbuff is NULL");
   const std::size_t bytes_each = element_bytes(call.type);
@@ -88,7 +98,7 @@ Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char
         fmt::format("a buffer is not aligned to the {} bytes of its data type", bytes_each));
   const bool in_place = call.input_base(rank) == call.output_base(rank);
   if (!input || !output || in_place) return {};
-  if (from < to + call.output_bytes(ranks) && to < from + call.input_bytes(ranks))
+  if (from < to + output_bytes && to < from + input_bytes)
     return bad_argument(
         function, call.info().input.extent == call.info().output.extent
                       ? "sendbuff and recvbuff overlap; pass the same pointer for in place"
@@ -97,19 +107,40 @@ Status check_buffers(const Call& call, Rank rank, std::int32_t ranks, const char
   return {};
 }
 
-// nullopt if the call has none that was made for the communicator.
-std::optional<PreMulSum> made_op(int op, Communicator& communicator) {
-  return op < tuttiFirstMadeOp ? std::nullopt : communicator.made_ops().find(op - tuttiFirstMadeOp);
+// Sets what the call reduces by: an operation of the API, or one that was made for the
+// communicator.
+Status set_operation(Call& call, int op, Communicator& communicator, const char* function) {
+  const std::optional<MadeOp> made =
+      op < tuttiFirstMadeOp ? std::nullopt : communicator.made_ops().find(op - tuttiFirstMadeOp);
+  if (made && std::holds_alternative<PreMulSum>(*made)) {
+    call.pre_multiplied = std::get<PreMulSum>(*made);
+    call.op = ReduceOp::kSum;
+    return {};
+  }
+  if (made) {
+    call.user_op = std::get<UserOp>(*made);
+    call.op = call.user_op->commutative ? ReduceOp::kUser : ReduceOp::kUserInOrder;
+    return {};
+  }
+  const std::optional<ReduceOp> known = reduce_op_of(op);
+  if (!known) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", op));
+  call.op = *known;
+  return {};
 }
 
-Status check_operation(const Call& call, const char* function) {
+Status check_operation(const Call& call, Communicator& communicator, const char* function) {
   if (call.pre_multiplied && call.pre_multiplied->type != call.type)
     return bad_argument(function,
                         fmt::format("the operation was made for {}, and the call is of {}",
                                     name_of(call.pre_multiplied->type), name_of(call.type)));
-  if (call.pre_multiplied && call.on_device)
+  if (call.on_device && (call.pre_multiplied || call.user_op))
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("{}: an operation that the program made takes host memory", function));
+  if (call.on_device && communicator.plans().carries_fp32(call))
     return make_error(Code::kNotSupported,
-                      fmt::format("{}: a pre-multiplied sum takes host memory", function));
+                      fmt::format("{}: with fp32Partials a sum of {} takes host memory", function,
+                                  name_of(call.type)));
   if (!call.info().reduces() || !takes_integers_only(call.op)) return {};
   if (is_integer(call.type) && !call.on_device) return {};
   return make_error(
@@ -118,42 +149,68 @@ Status check_operation(const Call& call, const char* function) {
                   name_of(call.op), name_of(call.type), call.on_device ? "device" : "host"));
 }
 
-Result<Call> check_call(const RawCall& raw, Communicator& communicator, tuttiStream_t stream) {
+// The sizes of a call whose blocks differ by rank; null where they do not. Its count becomes the
+// largest.
+Result<std::shared_ptr<const BlockSizes>> check_sizes(RawCall& raw, Rank rank, std::int32_t ranks,
+                                                      DataType type) {
+  if (!has_sizes(raw.collective)) return nullptr;
+  if (raw.sizes == nullptr) return bad_argument(raw.function, "the counts are NULL");
+  const auto n = static_cast<std::size_t>(ranks);
+  const std::uint64_t most = SIZE_MAX / 2 / element_bytes(type);
+  std::vector<std::uint64_t> counts(raw.sizes, raw.sizes + n), begins(n);
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (counts[i] == 0) continue;  // where it would lie says nothing
+    begins[i] = raw.places != nullptr ? raw.places[i] : total;
+    if (counts[i] > most - total || begins[i] > most || counts[i] > most - begins[i])
+      return bad_argument(raw.function,
+                          fmt::format("the block of rank {} has {} elements from {} on: larger "
+                                      "than any memory",
+                                      i, counts[i], begins[i]));
+    total += counts[i];
+  }
+  const auto own = static_cast<std::size_t>(rank);
+  if (raw.sizes[own] != raw.count)
+    return bad_argument(raw.function, fmt::format("the own block has {} elements, but the counts "
+                                                  "say {} for rank {}",
+                                                  raw.count, raw.sizes[own], rank));
+  const auto sizes = std::make_shared<const BlockSizes>(std::move(counts), std::move(begins));
+  raw.count = sizes->largest();
+  return sizes;
+}
+
+Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t stream) {
   const char* const function = raw.function;
   TUTTI_TRY_ASSIGN(const DataType type, check_type(function, raw.type));
-  const std::optional<PreMulSum> made = made_op(raw.op, communicator);
-  const std::optional<ReduceOp> op = made ? ReduceOp::kSum : reduce_op_of(raw.op);
-  if (!op) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", raw.op));
   const std::int32_t ranks = communicator.ranks();
   TUTTI_TRY(check_root(function, raw.root, ranks));
+  TUTTI_TRY_ASSIGN(std::shared_ptr<const BlockSizes> sizes,
+                   check_sizes(raw, communicator.rank(), ranks, type));
   const bool barrier = raw.collective == Collective::kBarrier;
   Call call{.collective = raw.collective,
             .input = barrier ? communicator.barrier_data() : raw.sendbuff,
             .output = barrier ? communicator.barrier_data() : raw.recvbuff,
             .count = raw.count,
             .type = type,
-            .op = *op,
             .root = raw.root,
             .stream = stream,
-            .pre_multiplied = made};
+            .sizes = std::move(sizes)};
+  TUTTI_TRY(set_operation(call, raw.op, communicator, function));
   const std::uint64_t blocks = call.info().blocks_among(ranks);
-  if (raw.count > SIZE_MAX / 2 / element_bytes(call.type) / blocks)
+  if (call.sizes == nullptr && raw.count > SIZE_MAX / 2 / element_bytes(call.type) / blocks)
     return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
   if (raw.count > 0) TUTTI_TRY(check_buffers(call, communicator.rank(), ranks, function));
   TUTTI_TRY_ASSIGN(call.on_device, in_device_memory(communicator, call, function));
-  TUTTI_TRY(check_operation(call, function));
-  if (stream != nullptr && !call.on_device && raw.count > 0)
-    return communicator.on_device() == nullptr
-               ? tl::unexpected(no_device(communicator, function, "a stream"))
-               : make_error(Code::kNotSupported,
-                            fmt::format("{}: with host memory the calling thread runs the "
-                                        "operation; pass a NULL stream, or device memory",
-                                        function));
+  if (call.sizes != nullptr && call.on_device)
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("{}: this version takes blocks of different sizes in host memory", function));
+  TUTTI_TRY(check_operation(call, communicator, function));
   return call;
 }
 
 tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
-  return tutti::submit(raw.function, comm, [&](Communicator& communicator) {
+  return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
     return check_call(raw, communicator, stream);
   });
 }
@@ -161,42 +218,6 @@ tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream)
 }  // namespace
 
 extern "C" {
-
-tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, void* scalar, tuttiDataType_t datatype,
-                                        tuttiScalarResidence_t residence, tuttiComm_t comm) {
-  constexpr const char* kName = "tuttiRedOpCreatePreMulSum";
-  return guarded(kName, comm, [&]() -> Status {
-    if (op == nullptr || scalar == nullptr)
-      return bad_argument(kName, fmt::format("{} is NULL", op == nullptr ? "op" : "scalar"));
-    TUTTI_TRY_ASSIGN(const DataType type, check_type(kName, value_of(datatype)));
-    if (value_of(residence) == tuttiScalarDevice)
-      return make_error(Code::kNotSupported,
-                        fmt::format("{}: the scalar must be in host memory; pass "
-                                    "tuttiScalarHostImmediate",
-                                    kName));
-    if (value_of(residence) != tuttiScalarHostImmediate)
-      return bad_argument(
-          kName, fmt::format("{} is not a valid tuttiScalarResidence_t", value_of(residence)));
-    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, kName));
-    PreMulSum made{.type = type};
-    std::memcpy(made.scalar.data(), scalar, element_bytes(made.type));
-    *op = static_cast<tuttiRedOp_t>(tuttiFirstMadeOp + communicator->made_ops().add(made));
-    return {};
-  });
-}
-
-tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm) {
-  constexpr const char* kName = "tuttiRedOpDestroy";
-  return guarded(kName, comm, [&]() -> Status {
-    TUTTI_TRY_ASSIGN(const OpenCall communicator, enter_handle(comm, kName));
-    const int number = value_of(op);
-    if (number >= tuttiFirstMadeOp && communicator->made_ops().remove(number - tuttiFirstMadeOp))
-      return {};
-    return bad_argument(kName, fmt::format("{} is not an operation that was made for this "
-                                           "communicator",
-                                           number));
-  });
-}
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count,
                              tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
@@ -308,6 +329,36 @@ tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count,
                  .count = count,
                  .type = value_of(datatype),
                  .root = root},
+                comm, stream);
+}
+
+tuttiResult_t tuttiAllGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,
+                              const size_t recvcounts[], const size_t displs[],
+                              tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
+  return submit({.function = "tuttiAllGatherv",
+                 .collective = Collective::kAllGatherV,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = sendcount,
+                 .type = value_of(datatype),
+                 .sizes = recvcounts,
+                 .places = displs},
+                comm, stream);
+}
+
+tuttiResult_t tuttiReduceScatterv(const void* sendbuff, const size_t sendcounts[],
+                                  const size_t displs[], void* recvbuff, size_t recvcount,
+                                  tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                                  tuttiStream_t stream) {
+  return submit({.function = "tuttiReduceScatterv",
+                 .collective = Collective::kReduceScatterV,
+                 .sendbuff = sendbuff,
+                 .recvbuff = recvbuff,
+                 .count = recvcount,
+                 .type = value_of(datatype),
+                 .op = value_of(op),
+                 .sizes = sendcounts,
+                 .places = displs},
                 comm, stream);
 }
 

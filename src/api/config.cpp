@@ -11,6 +11,11 @@ tl::unexpected<Error> bad_argument(const char* function, std::string_view what) 
   return make_error(Code::kInvalidArgument, fmt::format("{}: {}", function, what));
 }
 
+Error in_call(const char* function, Error error) {
+  error.message = fmt::format("{}: {}", function, error.message);
+  return error;
+}
+
 Result<DataType> check_type(const char* function, int type) {
   if (type < 0 || type >= kDataTypeCount)
     return bad_argument(function, fmt::format("{} is not a valid tuttiDataType_t", type));
@@ -47,6 +52,7 @@ Status check_ranges(const tuttiConfig_t& config, const char* function) {
       {"nvlinkCentricSched", config.nvlinkCentricSched, 0, 1},
       {"opTimeoutMs", config.opTimeoutMs, 1, INT_MAX},
       {"initTimeoutMs", config.initTimeoutMs, 1, INT_MAX},
+      {"fp32Partials", config.fp32Partials, 0, 1},
   };
   for (const auto& [name, value, least, most] : fields) {
     if (value == TUTTI_CONFIG_UNDEF_INT || (value >= least && value <= most)) continue;
@@ -73,12 +79,7 @@ Result<CommunicatorOptions> make_options(const Config& base, const tuttiConfig_t
     return bad_argument(
         function, "the configuration was not initialized; start from TUTTI_CONFIG_INITIALIZER");
   TUTTI_TRY(check_ranges(*config, function));
-  if (config->blocking == 0)
-    return make_error(
-        Code::kNotSupported,
-        fmt::format(
-            "{}: non-blocking communicators (blocking = 0) are not supported in this version",
-            function));
+  options.blocking = config->blocking != 0;
   const auto milliseconds = [](int value, std::int64_t& field) {
     if (value != TUTTI_CONFIG_UNDEF_INT) field = std::int64_t{value} * 1'000'000;
   };
@@ -89,6 +90,8 @@ Result<CommunicatorOptions> make_options(const Config& base, const tuttiConfig_t
   blocks(config->maxCTAs, options.blocks.most);
   milliseconds(config->opTimeoutMs, options.config.op_timeout_ns);
   milliseconds(config->initTimeoutMs, options.config.init_timeout_ns);
+  if (config->fp32Partials != TUTTI_CONFIG_UNDEF_INT)
+    options.config.fp32_partials = config->fp32Partials == 1;
   if (config->algorithm != nullptr) {
     options.config.algo = config->algorithm;
     options.config.algo_source = "the configuration's algorithm";

@@ -22,6 +22,8 @@ template <typename Enum>
 
 // "function: what".
 [[nodiscard]] tl::unexpected<Error> bad_argument(const char* function, std::string_view what);
+// The same before the error's own text.
+[[nodiscard]] Error in_call(const char* function, Error error);
 
 // Errors: kInvalidArgument naming `function`, for a number that is no data type, or no rank's.
 [[nodiscard]] Result<DataType> check_type(const char* function, int type);

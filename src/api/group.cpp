@@ -14,6 +14,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "api/streams.hpp"
+#include "comm/issue.hpp"
 #include "comm/run_on_devices.hpp"
 
 namespace tutti {
@@ -166,12 +168,42 @@ Status Group::end() {
   return run();
 }
 
+namespace {
+
+// Those of each communicator as one batch. What the group's caller waits for is on a stream of the
+// group's own.
+Status issue_on_streams(std::span<HeldCall> calls) {
+  const auto awaited = std::make_shared<Stream>();
+  std::vector<Batch> batches;
+  for (const HeldCall& held : calls) {
+    auto batch = std::ranges::find(batches, held.communicator, &Batch::communicator);
+    if (batch == batches.end())
+      batch = batches.insert(batches.end(), {held.communicator, {}, {}, "tuttiGroupEnd"});
+    batch->calls.push_back(held.call);
+    const std::shared_ptr<Stream>& stream = held.stream != nullptr ? held.stream : awaited;
+    if (std::ranges::find(batch->streams, stream) == batch->streams.end())
+      batch->streams.push_back(stream);
+  }
+  const Status issued = issue(std::move(batches));
+  const Status ended = awaited->synchronize();
+  return issued ? ended : issued;
+}
+
+Status run_on_host(std::span<HeldCall> calls) {
+  if (calls.empty()) return {};
+  if (std::ranges::any_of(calls, [](const HeldCall& held) { return held.stream != nullptr; }))
+    return issue_on_streams(calls);
+  return run_operations(calls);
+}
+
+}  // namespace
+
 Status Group::run() {
   std::vector<HeldCall> calls;
   for (const IssuedCall& issued : calls_) {
     TUTTI_TRY_ASSIGN(Hold held, hold(issued.handle));
     Communicator* const communicator = held->get()->communicator.load(std::memory_order_acquire);
-    calls.push_back({communicator, issued.call, std::move(held)});
+    calls.push_back({communicator, issued.call, std::move(held), issued.stream});
   }
   TUTTI_TRY_ASSIGN(const std::vector<TaskQueue> tasks, hold_tasks());
   TUTTI_TRY(run_inits());
@@ -182,7 +214,7 @@ Status Group::run() {
   const auto on_devices = static_cast<std::size_t>(on_host - calls.begin());
   const Status enqueued = run_on_devices(all.first(on_devices));
   // Also after an error: other ranks wait for what other communicators are to do.
-  const Status run = on_devices == all.size() ? Status() : run_operations(all.subspan(on_devices));
+  const Status run = run_on_host(all.subspan(on_devices));
   return enqueued ? run : enqueued;
 }
 
@@ -195,9 +227,15 @@ Status Group::run_inits() {
   Together inits("an initialization", [&](std::size_t i, const std::stop_token& cancel) {
     return inits_[i].run(*inits_[i].handle.comm, cancel);
   });
-  TUTTI_TRY(inits.run(inits_.size()));
+  const auto others = std::ranges::stable_partition(inits_, &IssuedInit::blocking);
+  TUTTI_TRY(inits.run(inits_.size() - others.size()));
+  Status begun;
+  for (const IssuedInit& init : others) {
+    begun = start_later(init.handle, [run = init.run](tuttiComm& own) { return run(own, {}); });
+    if (begun.error().code != Code::kInProgress) return begun;
+  }
   inits_.clear();
-  return {};
+  return begun;
 }
 
 Result<std::vector<Group::TaskQueue>> Group::hold_tasks() const {
@@ -228,28 +266,41 @@ Status Group::run_tasks(const std::vector<TaskQueue>& queues) {
 
 namespace {
 
-Status run_or_hold(const char* function, tuttiComm* comm, const CheckCall& check) {
+Status issue_alone(const char* function, Communicator& communicator, std::vector<Call> calls,
+                   std::shared_ptr<Stream> stream) {
+  std::vector<Batch> one;
+  one.push_back({&communicator, std::move(calls), {std::move(stream)}, function});
+  return issue(std::move(one));
+}
+
+Status run_or_hold(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                   const CheckCall& check) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
   TUTTI_TRY_ASSIGN(const Call call, check(*communicator));
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Stream> on, stream_of(function, stream, call));
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
-    group.add(handle, call);
+    group.add(handle, call, std::move(on));
     return {};
   }
+  if (on != nullptr) return issue_alone(function, *communicator, {call}, std::move(on));
   HeldCall one{communicator, call, nullptr};
   return call.on_device ? run_on_devices({&one, 1}) : run_operations({&one, 1});
 }
 
-Status run_or_hold_several(const char* function, tuttiComm* comm, const CheckCalls& check) {
+Status run_or_hold_several(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                           const CheckCalls& check) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
-  TUTTI_TRY_ASSIGN(const std::vector<Call> calls, check(*communicator));
+  TUTTI_TRY_ASSIGN(std::vector<Call> calls, check(*communicator));
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Stream> on, stream_of(function, stream, calls[0]));
   Group& group = Group::current();
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
-    for (const Call& call : calls) group.add(handle, call);
+    for (const Call& call : calls) group.add(handle, call, on);
     return {};
   }
+  if (on != nullptr) return issue_alone(function, *communicator, std::move(calls), std::move(on));
   return run_transfers(*communicator, calls, function);
 }
 
@@ -261,13 +312,16 @@ Status tell_group(Status status) {
 
 }  // namespace
 
-tuttiResult_t submit(const char* function, tuttiComm* comm, const CheckCall& check) {
-  return guarded(function, comm, [&] { return tell_group(run_or_hold(function, comm, check)); });
+tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                     const CheckCall& check) {
+  return guarded(function, comm,
+                 [&] { return tell_group(run_or_hold(function, comm, stream, check)); });
 }
 
-tuttiResult_t submit_several(const char* function, tuttiComm* comm, const CheckCalls& check) {
+tuttiResult_t submit_several(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                             const CheckCalls& check) {
   return guarded(function, comm,
-                 [&] { return tell_group(run_or_hold_several(function, comm, check)); });
+                 [&] { return tell_group(run_or_hold_several(function, comm, stream, check)); });
 }
 
 }  // namespace tutti

@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
 #include "api/handle.hpp"
 #include "comm/communicator.hpp"
 #include "comm/run_operations.hpp"
+#include "stream/stream.hpp"
 
 namespace tutti {
 
@@ -23,12 +25,17 @@ class Group {
 
   [[nodiscard]] bool active() const { return depth_ > 0; }
   void start() { ++depth_; }
-  void add(HandleRef handle, const Call& call) { calls_.push_back({handle, call}); }
+  // `stream`: null where the calling thread runs it, or a device.
+  void add(HandleRef handle, const Call& call, std::shared_ptr<Stream> stream) {
+    calls_.push_back({handle, call, std::move(stream)});
+  }
   // A blocking initialization of the handle; those of one group run at the same time, a thread
   // each. The first that fails ends the others by the token. The handle of one that fails or never
-  // runs is abandoned.
+  // runs is abandoned. Of one that is not `blocking` the group's end does not wait.
   using Init = std::function<Status(tuttiComm& handle, const std::stop_token& cancel)>;
-  void add_init(HandleRef handle, Init run) { inits_.push_back({handle, std::move(run)}); }
+  void add_init(HandleRef handle, Init run, bool blocking) {
+    inits_.push_back({handle, std::move(run), blocking});
+  }
   // A blocking collective of the communicator; those of one run in the order given, those of
   // different ones at the same time, after initializations and before operations. `makes` is
   // abandoned where the task fails or never runs.
@@ -55,10 +62,12 @@ class Group {
   struct IssuedCall {
     HandleRef handle;
     Call call;
+    std::shared_ptr<Stream> stream;
   };
   struct IssuedInit {
     HandleRef handle;
     Init run;
+    bool blocking;
   };
   struct IssuedTask {
     HandleRef handle;
@@ -69,8 +78,8 @@ class Group {
   void forget();
   [[nodiscard]] Status run();
   [[nodiscard]] Result<double> price() const;
-  [[nodiscard]] Status run_inits();
-  struct TaskQueue {  // of one communicator
+  [[nodiscard]] Status run_inits();  // kInProgress where it does not wait for all of them
+  struct TaskQueue {                 // of one communicator
     std::shared_ptr<const HandleUse> hold;
     std::vector<Task> tasks;
     std::vector<std::shared_ptr<const HandleUse>> made;  // by the tasks
@@ -85,13 +94,14 @@ class Group {
   std::optional<Error> error_;
 };
 
-// What every C function of a communication call does: runs the call that `check` makes, or puts it
-// into the thread's group. An error of a call in a group is the group's too.
+// What every C function of a communication call does: runs the call that `check` makes, puts it on
+// the stream, or into the thread's group. An error of a call in a group is the group's too.
 using CheckCall = std::function<Result<Call>(Communicator& communicator)>;
-[[nodiscard]] tuttiResult_t submit(const char* function, tuttiComm* comm, const CheckCall& check);
+[[nodiscard]] tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                                   const CheckCall& check);
 // The same of one that consists of sends and receives, which run together; never of none.
 using CheckCalls = std::function<Result<std::vector<Call>>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit_several(const char* function, tuttiComm* comm,
-                                           const CheckCalls& check);
+                                           tuttiStream_t stream, const CheckCalls& check);
 
 }  // namespace tutti

@@ -11,7 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "api/config.hpp"
+#include "base/process_fd.hpp"
 #include "comm/either_stops.hpp"
+#include "control/thread.hpp"
 
 namespace tutti {
 namespace {
@@ -67,10 +70,30 @@ class FreeHandles {
 
 bool valid(std::uint64_t life) { return life >> tuttiComm::kLifeBits == tuttiComm::kMagic; }
 
+// An initialization that nobody waits for ends, early if need be.
+void end_start(tuttiComm& handle) {
+  std::unique_ptr<std::thread> starting;
+  {
+    const std::lock_guard lock(handle.start_mutex);
+    starting = std::move(handle.starting);
+    handle.start_failure.reset();
+  }
+  if (starting == nullptr) return;
+  if (handle.starting_generation != fork_generation()) {
+    static_cast<void>(starting.release());  // the parent's thread: neither joined nor destroyed
+    return;
+  }
+  handle.aborted.request_stop();
+  starting->join();
+  const std::lock_guard lock(handle.start_mutex);
+  handle.start_failure.reset();
+}
+
 void end_life(HandleRef ref, bool again) {
   if (!ref.comm->life.compare_exchange_strong(ref.life, 0)) return;
   Waiter waiter({.spins = 100});
   while (ref.comm->calls != 0) (void)waiter.wait();
+  end_start(*ref.comm);
   ref.comm->communicator.store(nullptr, std::memory_order_release);
   ref.comm->owned.reset();
   {
@@ -93,6 +116,7 @@ std::optional<Error> poison_of(const tuttiComm& handle) {
 }  // namespace
 
 tuttiResult_t report(const Error& error, const tuttiComm* comm) {
+  if (error.code == Code::kInProgress) return tuttiInProgress;
   const std::string text = text_of(error);
   last_report.set(text);
   if (comm != nullptr) {
@@ -157,6 +181,11 @@ Status destroy_handle(tuttiComm* comm, const char* function) {
                         fmt::format("{}: another thread is in {} on this communicator; wait for "
                                     "that call, or end it by tuttiCommAbort",
                                     function, other));
+    if (communicator != nullptr)
+      TUTTI_TRY(communicator->complete_issued().map_error([&](Error error) {
+        communicator->call_slot().give_back();
+        return in_call(function, std::move(error));
+      }));
   }
   retire(handle);
   return {};
@@ -192,25 +221,47 @@ Result<HandleRef> check_handle(tuttiComm* comm, const char* function) {
   return HandleRef{comm, life};
 }
 
+namespace {
+
+// Why a valid handle holds no communicator.
+Error not_ready(const tuttiComm& comm, const char* function) {
+  const std::lock_guard lock(comm.start_mutex);
+  if (comm.start_failure) return *comm.start_failure;
+  const char* const what =
+      comm.starting != nullptr
+          ? "the communicator is being initialized: wait until tuttiCommGetAsyncError says "
+            "tuttiSuccess"
+          : "the communicator is not ready: call tuttiGroupEnd, which initializes it, first";
+  return {Code::kInvalidUsage, fmt::format("{}: {}", function, what)};
+}
+
+}  // namespace
+
 Result<Communicator*> open_handle(const tuttiComm* comm, const char* function) {
   TUTTI_TRY(check_handle(const_cast<tuttiComm*>(comm), function));
   Communicator* const communicator = comm->communicator.load(std::memory_order_acquire);
-  if (communicator == nullptr)
-    return make_error(
-        Code::kInvalidUsage,
-        fmt::format(
-            "{}: the communicator is not ready: call tuttiGroupEnd, which initializes it, first",
-            function));
+  if (communicator == nullptr) return tl::unexpected(not_ready(*comm, function));
   return communicator;
+}
+
+Result<Code> state_of(tuttiComm* comm, const char* function) {
+  TUTTI_TRY(check_handle(comm, function));
+  {
+    const std::lock_guard lock(comm->start_mutex);
+    if (comm->start_failure) return comm->start_failure->code;
+    const bool made = comm->communicator.load(std::memory_order_acquire) != nullptr;
+    if (comm->starting != nullptr && !made) return Code::kInProgress;
+  }
+  TUTTI_TRY_ASSIGN(const Communicator* const communicator, open_handle(comm, function));
+  const auto error = communicator->error();
+  return error ? error->code : Code::kSuccess;
 }
 
 Result<OpenCall> enter_handle(const tuttiComm* comm, const char* function) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
   InFlightCall in_flight(communicator->call_slot(), function);
-  TUTTI_TRY(in_flight.status().map_error([&](Error error) {
-    error.message = fmt::format("{}: {}", function, error.message);
-    return error;
-  }));
+  TUTTI_TRY(in_flight.status().map_error(
+      [&](Error error) { return in_call(function, std::move(error)); }));
   return OpenCall{communicator, std::move(in_flight)};
 }
 
@@ -231,6 +282,29 @@ Status start_handle(tuttiComm& handle, CommunicatorOptions options, const std::s
   // An abort before that point did not see the communicator.
   if (handle.aborted.stop_requested()) handle.owned->abort();
   return {};
+}
+
+Status start_later(HandleRef handle, std::function<Status(tuttiComm& handle)> start) {
+  tuttiComm& comm = *handle.comm;
+  const auto run = [&comm, start = std::move(start)] {
+    Status started;
+    try {
+      started = start(comm);
+    } catch (...) {
+      started = tl::unexpected(caught_error("tuttiCommInitRank"));
+    }
+    if (started) return;
+    static_cast<void>(report(started.error(), &comm));
+    const std::lock_guard lock(comm.start_mutex);
+    comm.start_failure = started.error();
+  };
+  const std::lock_guard lock(comm.start_mutex);
+  auto thread = std::make_unique<std::thread>();
+  TUTTI_TRY_ASSIGN(*thread,
+                   control::spawn_thread("tutti-init", run, control::Runs::kCallsOfProgram));
+  comm.starting = std::move(thread);
+  comm.starting_generation = fork_generation();
+  return make_error(Code::kInProgress, "");
 }
 
 void abort_handle(tuttiComm& handle) {

@@ -8,8 +8,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "comm/communicator.hpp"
@@ -24,9 +26,12 @@ struct tuttiComm {
   // Null inside a group until the initialization has run, which may be while another thread aborts:
   // the release of its store pairs with the acquire of every load.
   std::atomic<tutti::Communicator*> communicator{nullptr};
-  std::mutex start_mutex;                      // orders the end of the initialization and abort()
+  mutable std::mutex start_mutex;              // orders the end of the initialization and abort()
   std::unique_ptr<tutti::Communicator> owned;  // what `communicator` points to
   std::stop_source aborted;                    // ends initializations; a new one for each life
+  std::unique_ptr<std::thread> starting;       // guarded by start_mutex: see start_later()
+  std::uint64_t starting_generation = 0;       // of the process that has this thread
+  std::optional<tutti::Error> start_failure;   // guarded by start_mutex
   mutable std::mutex text_mutex;
   std::string last_text;          // guarded by text_mutex
   bool text_after_poison{false};  // guarded by text_mutex: the text is no older than the poison
@@ -129,6 +134,12 @@ using MakeCommunicator =
     std::function<Result<std::unique_ptr<Communicator>>(const CommunicatorOptions& options)>;
 [[nodiscard]] Status start_handle(tuttiComm& handle, CommunicatorOptions options,
                                   const std::stop_token& cancel, const MakeCommunicator& make);
+// Makes it in a thread of its own: until `start`, which calls start_handle(), has returned, the
+// handle holds nothing. Errors: kInProgress, no error; kSystemError where the thread cannot start.
+[[nodiscard]] Status start_later(HandleRef handle, std::function<Status(tuttiComm& handle)> start);
+// kInProgress until then; afterwards what its making failed by or what the communicator suffers
+// from, if anything. Errors: those of open_handle().
+[[nodiscard]] Result<Code> state_of(tuttiComm* comm, const char* function);
 // Ends what the handle's communicator does, or its initialization. Any thread; the handle is held.
 void abort_handle(tuttiComm& handle);
 

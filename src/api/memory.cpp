@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <tutti/tutti.h>
 
+#include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
 #include "exec/allocation.hpp"
@@ -14,11 +15,6 @@ namespace {
 // A tuttiWindow_t is a number that never comes again, so a window that is gone can be told.
 tuttiWindow_t handle_of(std::uint64_t window) { return reinterpret_cast<tuttiWindow_t>(window); }
 std::uint64_t id_of(tuttiWindow_t handle) { return reinterpret_cast<std::uintptr_t>(handle); }
-
-Error in_call(const char* function, Error error) {
-  error.message = fmt::format("{}: {}", function, error.message);
-  return error;
-}
 
 Status register_window(tuttiComm_t comm, void* memory, std::size_t bytes, tuttiWindow_t* window,
                        int flags) {

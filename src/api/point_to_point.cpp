@@ -27,8 +27,7 @@ struct RawTransfer {
   int peer;
 };
 
-Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communicator,
-                            tuttiStream_t stream) {
+Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communicator) {
   const char* const function = raw.function;
   TUTTI_TRY_ASSIGN(const DataType type, check_type(function, raw.type));
   if (raw.peer < 0 || raw.peer >= communicator.ranks())
@@ -41,7 +40,6 @@ Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communic
   if (raw.count > 0)
     TUTTI_TRY(check_host_buffer(function, sends ? "sendbuff" : "recvbuff",
                                 sends ? raw.sendbuff : raw.recvbuff, type, communicator));
-  TUTTI_TRY(check_no_stream(function, stream));
   return Call{.collective = raw.collective,
               .input = raw.sendbuff,
               .output = raw.recvbuff,
@@ -51,8 +49,8 @@ Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communic
 }
 
 tuttiResult_t submit(const RawTransfer& raw, tuttiComm_t comm, tuttiStream_t stream) {
-  return tutti::submit(raw.function, comm, [&](Communicator& communicator) {
-    return check_transfer(raw, communicator, stream);
+  return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
+    return check_transfer(raw, communicator);
   });
 }
 
@@ -74,14 +72,6 @@ Status check_host_buffer(const char* function, const char* name, const void* buf
                                   "device memory; copy it to host memory first",
                                   function, name));
   return {};
-}
-
-Status check_no_stream(const char* function, tuttiStream_t stream) {
-  if (stream == nullptr) return {};
-  return make_error(Code::kNotSupported,
-                    fmt::format("{}: with host memory the calling thread moves the data; pass a "
-                                "NULL stream",
-                                function));
 }
 
 }  // namespace tutti

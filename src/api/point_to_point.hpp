@@ -15,7 +15,5 @@ class Communicator;
 // memory. `name`: of the buffer.
 [[nodiscard]] Status check_host_buffer(const char* function, const char* name, const void* buffer,
                                        DataType type, const Communicator& communicator);
-// kNotSupported for any but the NULL stream.
-[[nodiscard]] Status check_no_stream(const char* function, tuttiStream_t stream);
 
 }  // namespace tutti

@@ -83,12 +83,11 @@ std::vector<Call> calls_of(Blocks& blocks) {
 tuttiResult_t move_with_root(const char* function, tuttiComm_t comm, int type, int root,
                              tuttiStream_t stream, const Side& own, std::size_t count,
                              const Side& all) {
-  return submit_several(function, comm,
+  return submit_several(function, comm, stream,
                         [&](Communicator& communicator) -> Result<std::vector<Call>> {
                           Blocks blocks{function, communicator};
                           TUTTI_TRY_ASSIGN(blocks.type, check_type(function, type));
                           TUTTI_TRY(check_root(function, root, communicator.ranks()));
-                          TUTTI_TRY(check_no_stream(function, stream));
                           TUTTI_TRY(add_block(blocks, own, root, count, 0));
                           if (communicator.rank() == root) TUTTI_TRY(add_all(blocks, all));
                           return calls_of(blocks);
@@ -104,16 +103,16 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
                              const size_t rdispls[], tuttiDataType_t datatype, tuttiComm_t comm,
                              tuttiStream_t stream) {
   constexpr const char* kName = "tuttiAlltoAllv";
-  return submit_several(kName, comm, [&](Communicator& communicator) -> Result<std::vector<Call>> {
-    Blocks blocks{kName, communicator};
-    TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
-    TUTTI_TRY(check_no_stream(kName, stream));
-    if (sendbuff == recvbuff && sendbuff != nullptr)
-      return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
-    TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
-    TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, rdispls}));
-    return calls_of(blocks);
-  });
+  return submit_several(
+      kName, comm, stream, [&](Communicator& communicator) -> Result<std::vector<Call>> {
+        Blocks blocks{kName, communicator};
+        TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
+        if (sendbuff == recvbuff && sendbuff != nullptr)
+          return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
+        TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
+        TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, rdispls}));
+        return calls_of(blocks);
+      });
 }
 
 tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,

@@ -37,8 +37,11 @@ enum class Collective : std::uint8_t {
   kSend,  // point to point: the root is the peer
   kRecv,
   kBarrier,  // runs as an all-reduce of one byte
+  // With a size for each block: they run the schedules of the plain ones.
+  kAllGatherV,
+  kReduceScatterV,
 };
-inline constexpr std::size_t kCollectiveCount = 12;  // with kNone
+inline constexpr std::size_t kCollectiveCount = 14;  // with kNone
 
 // The part of the data that a buffer holds: all of it, the rank's own block, or none: the call has
 // no such buffer.
@@ -153,6 +156,16 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
     {.name = "send", .rooted = true, .output = {.extent = Extent::kNone}},
     {.name = "recv", .rooted = true, .input = {.extent = Extent::kNone}},
     {.name = "barrier", .outcome = Outcome::kReduction},
+    {.name = "all_gather_v",
+     .blocks = true,
+     .input = {.extent = Extent::kOwnBlock},
+     .outcome = Outcome::kOwnersInput,
+     .bus = BusFactor::kOthers},
+    {.name = "reduce_scatter_v",
+     .blocks = true,
+     .output = {.extent = Extent::kOwnBlock},
+     .outcome = Outcome::kReduction,
+     .bus = BusFactor::kOthers},
 }};
 
 [[nodiscard]] constexpr const CollectiveInfo& info_of(Collective collective) {
@@ -165,10 +178,23 @@ inline constexpr std::array<CollectiveInfo, kCollectiveCount> kCollectives{{
 [[nodiscard]] constexpr bool is_point_to_point(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kRecv;
 }
+// Has each block a size of its own, that all ranks know?
+[[nodiscard]] constexpr bool has_sizes(Collective collective) {
+  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV;
+}
 // The collective whose schedules a call runs, and whose choices hold for it. A rank's result of an
 // all-reduce depends on every rank's input, so none has it before all have come.
 [[nodiscard]] constexpr Collective scheduled_as(Collective collective) {
-  return collective == Collective::kBarrier ? Collective::kAllReduce : collective;
+  switch (collective) {
+    case Collective::kBarrier:
+      return Collective::kAllReduce;
+    case Collective::kAllGatherV:
+      return Collective::kAllGather;
+    case Collective::kReduceScatterV:
+      return Collective::kReduceScatter;
+    default:
+      return collective;
+  }
 }
 // The collective of that name; never kNone. nullopt for an unknown name.
 [[nodiscard]] constexpr std::optional<Collective> parse_collective(std::string_view name) {

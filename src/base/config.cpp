@@ -26,7 +26,7 @@ constexpr std::string_view kLauncherChoices = "auto|none";
 constexpr std::string_view kFlagChoices = "0|1";
 constexpr std::string_view kLogLevelChoices = "off|error|warn|version|info|trace";
 
-constexpr std::array<ConfigVariable, 36> kTable{{
+constexpr std::array<ConfigVariable, 37> kTable{{
     {"TUTTI_ALGO", "auto", ConfigKind::kText, "", 1, kMaxForcedText - 1, false,
      "algorithm of every collective that has it: auto or a name from `tutti-plan list`; or one for "
      "each, e.g. all_reduce:ring;all_gather:pat; equal on all ranks",
@@ -47,6 +47,10 @@ constexpr std::array<ConfigVariable, 36> kTable{{
     {"TUTTI_VERIFY", "0", ConfigKind::kChoice, kFlagChoices, 0, 0, false,
      "1: verify every plan when it is compiled, even if the tests have verified its family",
      &Config::verify},
+    {"TUTTI_FP32_PARTIALS", "0", ConfigKind::kChoice, kFlagChoices, 0, 0, false,
+     "1: sums, averages and products of 8- and 16-bit floats travel between the ranks as fp32 and "
+     "are rounded once, at more traffic; equal on all ranks",
+     &Config::fp32_partials},
     {"TUTTI_OP_TIMEOUT_S", "600", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,
      "an operation fails if a live peer does not take part for this long", &Config::op_timeout_ns},
     {"TUTTI_WARN_AFTER_S", "5", ConfigKind::kSeconds, "", kMillisecondNs, 365 * kDayNs, false,

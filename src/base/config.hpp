@@ -119,6 +119,8 @@ struct Config {
   bool insecure = false;
   // TUTTI_VERIFY: prove every plan when it is compiled.
   bool verify = false;
+  // TUTTI_FP32_PARTIALS: sums of 8- and 16-bit floats travel as fp32.
+  bool fp32_partials = false;
 };
 
 // How a variable is written and which field it fills.

@@ -22,7 +22,7 @@ std::uint64_t OperationSignature::hash() const {
       static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(type) << 8 |
       static_cast<std::uint64_t>(op) << 16 | static_cast<std::uint64_t>(in_windows) << 24 |
       static_cast<std::uint64_t>(on_device) << 25 |
-      static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(root) | sizes) << 32;  // never both
   const std::uint64_t mixed = fold(fold(fold(fold(1, operation), kinds), count), plan);
   return mixed == 0 ? 1 : mixed;
 }
@@ -43,6 +43,7 @@ std::string OperationSignature::to_string() const {
       fmt::format("{} #{} count {} {}", name_of(collective), operation, count, name_of(type));
   if (info_of(collective).reduces()) text += fmt::format(" {}", name_of(op));
   if (info_of(collective).rooted) text += fmt::format(" root {}", root);
+  if (sizes != 0) text += fmt::format(" in blocks of sizes {:08x}", sizes);
   if (in_windows) text += " in windows";
   if (on_device) text += " on a device";
   return text + fmt::format(" plan {:016x}", plan);

@@ -18,7 +18,8 @@ struct OperationSignature {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Rank root = 0;
-  std::uint64_t count = 0;  // elements
+  std::uint64_t count = 0;  // elements; of all blocks together where their sizes differ
+  std::uint32_t sizes = 0;  // the hash of those sizes (BlockSizes); 0: they are equal
   std::uint64_t plan = 0;   // plan id
   bool in_windows = false;  // input and output lie in symmetric windows
   bool on_device = false;   // the same in devices' memory

@@ -24,9 +24,9 @@ constexpr std::array<TypeRow, kDataTypeCount> kTypes{{{"int8", 1},
                                                       {"bfloat16", 2},
                                                       {"f8e4m3", 1},
                                                       {"f8e5m2", 1}}};
-constexpr std::array<std::string_view, kReduceOpCount> kOps{
-    "sum",    "prod",    "max",         "min",        "avg",        "bit_and",
-    "bit_or", "bit_xor", "logical_and", "logical_or", "logical_xor"};
+constexpr std::array<std::string_view, kReduceOpNamesCount> kOps{
+    "sum",     "prod",        "max",        "min",         "avg",  "bit_and",      "bit_or",
+    "bit_xor", "logical_and", "logical_or", "logical_xor", "user", "user_in_order"};
 
 }  // namespace
 
@@ -41,7 +41,7 @@ std::optional<DataType> parse_data_type(std::string_view name) {
 }
 
 std::optional<ReduceOp> parse_reduce_op(std::string_view name) {
-  for (std::size_t i = 0; i < kOps.size(); ++i)
+  for (std::size_t i = 0; i < kReduceOpCount; ++i)
     if (kOps[i] == name) return static_cast<ReduceOp>(i);
   return std::nullopt;
 }

@@ -48,11 +48,17 @@ enum class ReduceOp : std::uint8_t {
   kLogicalAnd = 8,
   kLogicalOr = 9,
   kLogicalXor = 10,
+  // The program's function (UserOp), commutative or not.
+  kUser = 11,
+  kUserInOrder = 12,
 };
-inline constexpr int kReduceOpCount = 11;
+inline constexpr int kReduceOpCount = 11;       // those with kernels and command-line names
+inline constexpr int kReduceOpNamesCount = 13;  // with the program's
 
 // True for bitwise and logical operations, which floats do not have.
-[[nodiscard]] constexpr bool takes_integers_only(ReduceOp op) { return op >= ReduceOp::kBitAnd; }
+[[nodiscard]] constexpr bool takes_integers_only(ReduceOp op) {
+  return op >= ReduceOp::kBitAnd && op <= ReduceOp::kLogicalXor;
+}
 [[nodiscard]] constexpr bool is_integer(DataType type) { return type <= DataType::kUint64; }
 
 // Bytes of one element.

@@ -25,18 +25,22 @@ std::uint64_t pack_kinds(const OperationSignature& signature) {
          static_cast<std::uint64_t>(signature.op) << 16 |
          static_cast<std::uint64_t>(signature.in_windows) << 24 |
          static_cast<std::uint64_t>(signature.on_device) << 25 |
-         static_cast<std::uint64_t>(static_cast<std::uint32_t>(signature.root)) << 32;
+         static_cast<std::uint64_t>(static_cast<std::uint32_t>(signature.root) | signature.sizes)
+             << 32;
 }
 
 bool unpack_kinds(std::uint64_t word, Rank ranks, OperationSignature& signature) {
   const auto collective = word & 0xff;
   const auto type = (word >> 8) & 0xff;
   const auto op = (word >> 16) & 0xff;
-  const auto root = static_cast<Rank>(static_cast<std::uint32_t>(word >> 32));
-  if (collective >= kCollectiveCount || type >= kDataTypeCount || op >= kReduceOpCount)
+  const auto upper = static_cast<std::uint32_t>(word >> 32);
+  if (collective >= kCollectiveCount || type >= kDataTypeCount || op >= kReduceOpNamesCount)
     return false;
+  const bool sized = has_sizes(static_cast<Collective>(collective));
+  const auto root = static_cast<Rank>(sized ? 0 : upper);
   if (root < 0 || root >= ranks) return false;
   signature.collective = static_cast<Collective>(collective);
+  signature.sizes = sized ? upper : 0;
   signature.type = static_cast<DataType>(type);
   signature.op = static_cast<ReduceOp>(op);
   signature.root = root;

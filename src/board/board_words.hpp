@@ -10,7 +10,7 @@
 namespace tutti::control {
 
 // A signature without its number: collective, type, op (8 bits each), whether in windows, whether
-// on a device, root (the upper 32 bits).
+// on a device, root or sizes of blocks (the upper 32 bits; no collective has both).
 [[nodiscard]] std::uint64_t pack_kinds(const OperationSignature& signature);
 // False if any field is out of range; `signature` is untouched then.
 [[nodiscard]] bool unpack_kinds(std::uint64_t word, Rank ranks, OperationSignature& signature);

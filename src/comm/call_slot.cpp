@@ -14,7 +14,7 @@ void CallSlot::await_free() const {
 }
 
 Status InFlightCall::status() const {
-  if (other_ == nullptr) return {};
+  if (other_ == nullptr) return drained_;
   return make_error(Code::kInvalidUsage,
                     fmt::format("another thread is in {} on this communicator: one thread at a "
                                 "time may use it; wait for that call, or end it by tuttiCommAbort",

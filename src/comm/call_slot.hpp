@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call at a time: which call uses a communicator now, by name. Any thread asks; the thread that
-// holds an InFlightCall is the only one that touches what is not said to be for any thread.
+// holds an InFlightCall is the only one that touches what is not said to be for any thread, once
+// the calls on streams have ended, which the communicator's progress thread carries out.
 #pragma once
 
 #include <atomic>
 #include <utility>
 
 #include "base/result.hpp"
+#include "stream/worker.hpp"
 
 namespace tutti {
 
 class CallSlot {
  public:
+  explicit CallSlot(const Worker& progress) : progress_(progress) {}
+
   // A literal; null: none.
   [[nodiscard]] const char* call() const { return call_.load(std::memory_order_acquire); }
   // The end of the communicator: no call begins any more. Not to be waited for.
@@ -26,29 +30,43 @@ class CallSlot {
   void give_back() { call_.store(nullptr, std::memory_order_release); }
   // Until no call but the end is there.
   void await_free() const;
+  // Until the calls on streams have ended. Errors: those of Completion::wait().
+  [[nodiscard]] Status drain() const { return progress_.idle() ? Status() : progress_.drain(); }
 
  private:
+  const Worker& progress_;
   std::atomic<const char*> call_{nullptr};
 };
 
-// Holds a communicator for the time of a call. Empty where another call holds it: status() then
-// names that.
+// Holds a communicator for the time of a call, which begins when the calls on streams have ended.
+// Empty where another call holds it, which status() names, and where the wait fails.
 class InFlightCall {
  public:
-  InFlightCall(CallSlot& slot, const char* call) : slot_(&slot), other_(slot.take(call)) {}
+  InFlightCall(CallSlot& slot, const char* call) : InFlightCall(&slot, slot.take(call)) {
+    if (other_ == nullptr) drained_ = slot.drain();
+  }
+  // Of a call that is put on a stream: it waits for none.
+  [[nodiscard]] static InFlightCall issuing(CallSlot& slot, const char* call) {
+    return {&slot, slot.take(call)};
+  }
   InFlightCall(InFlightCall&& from) noexcept
-      : slot_(std::exchange(from.slot_, nullptr)), other_(from.other_) {}
+      : slot_(std::exchange(from.slot_, nullptr)),
+        other_(from.other_),
+        drained_(std::move(from.drained_)) {}
   InFlightCall& operator=(InFlightCall&&) = delete;
   ~InFlightCall() {
     if (slot_ != nullptr && other_ == nullptr) slot_->give_back();
   }
-  [[nodiscard]] explicit operator bool() const { return other_ == nullptr; }
-  // kInvalidUsage with the other call's name.
+  [[nodiscard]] explicit operator bool() const { return other_ == nullptr && drained_; }
+  // kInvalidUsage with the other call's name, or what drain() said.
   [[nodiscard]] Status status() const;
 
  private:
+  InFlightCall(CallSlot* slot, const char* other) : slot_(slot), other_(other) {}
+
   CallSlot* slot_;
   const char* other_;
+  Status drained_;
 };
 
 }  // namespace tutti

@@ -91,6 +91,8 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
       platform_(options.platform) {}
 
 Communicator::~Communicator() {
+  static_cast<void>(complete_issued());
+  progress_.end();
   // What is enqueued ends; at once where there was an error.
   if (!members_.of_this_process()) {
     static_cast<void>(on_device_.release());  // its kernels and memory are the parent's
@@ -226,8 +228,10 @@ Result<std::string> Communicator::explain_on_device(const Call& call) {
 
 bool Communicator::in_windows(const Call& call) const {
   if (windows_->empty()) return false;
-  return (!call.has_input(rank()) || windows_->cover(call.input, call.input_bytes(ranks()))) &&
-         (!call.has_output(rank()) || windows_->cover(call.output, call.output_bytes(ranks())));
+  return (!call.has_input(rank()) ||
+          windows_->cover(call.input, call.input_bytes(rank(), ranks()))) &&
+         (!call.has_output(rank()) ||
+          windows_->cover(call.output, call.output_bytes(rank(), ranks())));
 }
 
 Status Communicator::add_window(const WindowRequest& request) {
@@ -316,7 +320,15 @@ void Communicator::abort() {
 void Communicator::revoke() {
   if (!members_.of_this_process()) return;
   members_.revoke();
+  progress_.hurry();
   call_slot_.await_free();
+  static_cast<void>(call_slot_.drain());
+}
+
+Status Communicator::complete_issued() {
+  if (progress_.idle() || !members_.of_this_process()) return {};
+  if (error()) progress_.hurry();
+  return call_slot_.drain();
 }
 
 Status Communicator::finalize() {

@@ -32,6 +32,7 @@
 #include "comm/transfers.hpp"
 #include "comm/window.hpp"
 #include "exec/waiter.hpp"
+#include "stream/worker.hpp"
 #include "transports/transport.hpp"
 
 namespace tutti {
@@ -42,6 +43,7 @@ struct CommunicatorOptions {
   std::optional<int> device = {};        // of this rank, for calls with device memory
   device::BlockRange blocks = {};        // that a rank takes of it
   device::Platform* platform = nullptr;  // of the devices; null: CUDA's, if there is one
+  bool blocking = true;                  // false: the caller of the C API does not wait for it
 };
 
 class Communicator {
@@ -99,7 +101,7 @@ class Communicator {
   // What the communicator suffers from, if anything. Any thread.
   [[nodiscard]] std::optional<Error> error() const { return members_.error(); }
   // Ends every operation on every rank: those under way return an error. Any thread. Returns when
-  // this rank's own operation, if any, has returned.
+  // this rank's own operation, if any, has returned, and calls on streams have ended.
   void abort();
   // Says that this rank issues no more; everything issued has completed already. Later operations
   // are kInvalidUsage. The poison's error if there is one.
@@ -123,6 +125,11 @@ class Communicator {
   [[nodiscard]] Result<std::string> explain_on_device(const Call& call);
   // Every call but those that any thread may make holds this.
   [[nodiscard]] CallSlot& call_slot() { return call_slot_; }
+  // Carries out the calls on streams.
+  [[nodiscard]] Worker& progress() { return progress_; }
+  // Blocks until the calls on streams have ended; after an error they wait for nothing. Errors:
+  // those of Completion::wait().
+  [[nodiscard]] Status complete_issued();
   // Keeps a text for the C API's user until the next one.
   [[nodiscard]] const char* keep_text(std::string text);
 
@@ -145,6 +152,7 @@ class Communicator {
   [[nodiscard]] OperationCounts& counts() { return counts_; }
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
   [[nodiscard]] MadeOps& made_ops() { return made_ops_; }
+  [[nodiscard]] Fp32Memory& fp32_memory() { return fp32_memory_; }
   // The data of a barrier, which nobody looks at.
   [[nodiscard]] std::byte* barrier_data() { return &barrier_data_; }
   // Data of so many bytes is stored around the cache.
@@ -183,7 +191,9 @@ class Communicator {
   std::string kept_text_;
   std::byte barrier_data_{};
   MadeOps made_ops_;
-  CallSlot call_slot_;
+  Fp32Memory fp32_memory_;
+  Worker progress_{"tutti-progress"};
+  CallSlot call_slot_{progress_};
 };
 
 }  // namespace tutti

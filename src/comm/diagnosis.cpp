@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/diagnosis.hpp"
 
+#include <algorithm>
+
 #include "control/peer_watch.hpp"
 
 namespace tutti {
@@ -58,11 +60,18 @@ std::optional<Poison> Diagnosis::departed(Rank peer) const {
 std::optional<Poison> Diagnosis::mismatch_with(Rank peer) const {
   if (is_point_to_point(mine_.collective)) return std::nullopt;
   const std::uint64_t last = board_.last_entered(peer);
-  const auto mine = last < mine_.operation ? board_.signature(reporter_, last)
-                                           : std::optional<OperationSignature>(mine_);
-  if (mine)
-    if (const auto theirs = board_.signature(peer, mine->operation))
+  const std::uint64_t newest = std::min(last, mine_.operation);
+  // The oldest first: what came after the call in which they differ is its consequence. A call may
+  // be over though they differ, as two ranks are that both took themselves for the root.
+  for (std::uint64_t operation = newest > kRememberedOperations ? newest - kRememberedOperations + 1
+                                                                : 1;
+       operation <= newest; ++operation) {
+    const auto mine = operation == mine_.operation ? std::optional<OperationSignature>(mine_)
+                                                   : board_.signature(reporter_, operation);
+    if (!mine) continue;
+    if (const auto theirs = board_.signature(peer, operation))
       if (!are_alike(*mine, *theirs)) return mismatch(peer, *mine, *theirs);
+  }
   // So far ahead that the board has forgotten: it cannot have taken part in this operation.
   if (last >= mine_.operation + kRememberedOperations)
     if (const auto theirs = board_.signature(peer, last)) return mismatch(peer, mine_, *theirs);

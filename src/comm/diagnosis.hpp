@@ -40,8 +40,9 @@ class Diagnosis {
   // What a peer that left did not call: the same, or point to point the other half.
   [[nodiscard]] OperationSignature missed_call() const;
 
-  // Do the peer's calls differ from this rank's? This one, or the last that the peer has begun: a
-  // rank whose call before had nothing to send is here while its peers are still there.
+  // Do the peer's calls differ from this rank's? All that the board remembers of both are compared,
+  // up to this one, and the first that differs is told: a call may be over at ranks that differ,
+  // where one had nothing to send or both took themselves for the root.
   [[nodiscard]] std::optional<Poison> mismatch_with(Rank peer) const;
   // The same where the peer's call is known.
   [[nodiscard]] std::optional<Poison> mismatch_with(Rank peer,

@@ -22,19 +22,17 @@ Operation::Operation(Communicator& communicator, const Call& call)
 Status Operation::start() {
   TUTTI_TRY(members_.open_to_calls());
   if (disturbed()) return tl::unexpected(fault_error());
-  scale_input();
-  const bool reduces = call_.info().reduces();
-  const ReduceCopyFn kernel =
-      reduces ? reduce_copy_kernel(call_.type, call_.op) : copy_kernel(element_bytes(call_.type));
   Result<BoundPlan*> plan = nullptr;
   signature_ = {.operation = counts_.issued + 1,
                 .collective = call_.collective,
                 .type = call_.type,
                 .op = call_.op,
                 .root = call_.root,
-                .count = call_.count};
+                .count = call_.sizes != nullptr ? call_.sizes->total() : call_.count,
+                .sizes = call_.sizes != nullptr ? call_.sizes->hash() : 0};
+  prepare_input();
   if (call_.count > 0) {
-    signature_.in_windows = communicator_.in_windows(call_);
+    signature_.in_windows = call_.sizes == nullptr && communicator_.in_windows(call_);
     plan = plans_.plan_for(call_, signature_.in_windows);
     // An error that every rank finds equally, before anything was sent.
     if (!plan &&
@@ -58,7 +56,11 @@ Status Operation::start() {
   gated_ = plan_->gate_passed < gate_;
   const Rank rank = members_.rank();
   const std::int32_t ranks = members_.ranks();
+  const bool reduces = call_.info().reduces();
   const bool average = reduces && call_.op == ReduceOp::kAvg;
+  const ReduceCopyFn kernel = !reduces        ? copy_kernel(element_bytes(call_.type))
+                              : call_.user_op ? user_kernel
+                                              : reduce_copy_kernel(call_.type, call_.op);
   return plan_->executor->start(
       {.call = &call_,
        .kernel = kernel,
@@ -67,16 +69,25 @@ Status Operation::start() {
        .signature = signature_.hash(),
        .nontemporal_output = call_.data_bytes(ranks) >= communicator_.nt_bytes(),
        .in_windows = signature_.in_windows,
-       .lend_input = call_.has_input(rank) && may_lend(call_.input, call_.input_bytes(ranks)),
-       .lend_output = call_.has_output(rank) && may_lend(call_.output, call_.output_bytes(ranks))});
+       .lend_input = call_.has_input(rank) && may_lend(call_.input, call_.input_bytes(rank, ranks)),
+       .lend_output =
+           call_.has_output(rank) && may_lend(call_.output, call_.output_bytes(rank, ranks))});
 }
 
 // Here, since an operation before it may have written its input.
-void Operation::scale_input() {
-  const std::int32_t ranks = members_.ranks();
-  if (!call_.pre_multiplied || call_.count == 0 || !call_.has_input(members_.rank())) return;
-  scaled_input_ = scaled(*call_.pre_multiplied, call_.input,
-                         call_.input_bytes(ranks) / element_bytes(call_.type));
+void Operation::prepare_input() {
+  const Rank rank = members_.rank();
+  if (call_.count == 0) return;
+  if (plans_.carries_fp32(call_))
+    partials_.emplace(call_, rank, members_.ranks(), communicator_.fp32_memory());
+  if (!call_.pre_multiplied || !call_.has_input(rank)) return;
+  if (call_.sizes != nullptr) {
+    scaled_input_ = scaled(*call_.pre_multiplied, call_.input, *call_.sizes);
+    call_.sizes = std::make_shared<const BlockSizes>(call_.sizes->counts);
+  } else {
+    scaled_input_ = scaled(*call_.pre_multiplied, call_.input,
+                           call_.input_bytes(rank, members_.ranks()) / element_bytes(call_.type));
+  }
   call_.input = scaled_input_.get();
 }
 
@@ -110,6 +121,7 @@ Result<bool> Operation::advance() {
 }
 
 void Operation::finish() {
+  if (partials_) partials_->finish();
   if (transport_ != nullptr) transport_->publish_done(signature_.operation);
   board_.leave(signature_.operation);
   ++counts_.completed;

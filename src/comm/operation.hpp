@@ -10,6 +10,7 @@
 
 #include "base/call.hpp"
 #include "comm/communicator.hpp"
+#include "comm/fp32_partials.hpp"
 #include "comm/ongoing_call.hpp"
 
 namespace tutti {
@@ -36,13 +37,14 @@ class Operation final : public OngoingCall {
   [[nodiscard]] bool has_died(Rank peer) const;
   [[nodiscard]] Error executor_fault(Rank peer);
   void finish();
-  void scale_input();
+  void prepare_input();
   [[nodiscard]] bool may_lend(const void* memory, std::uint64_t bytes) const;
 
   Communicator& communicator_;
   PlanCache& plans_;
   OperationCounts& counts_;
   Call call_;
+  std::optional<Fp32Partials> partials_;
   std::shared_ptr<const std::byte> scaled_input_;  // of a pre-multiplied sum
   BoundPlan* plan_ = nullptr;
   std::uint64_t gate_ = 0;

@@ -26,6 +26,10 @@ Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
           kNoRank};
 }
 
+bool is_direct(const Algorithm* algorithm) {
+  return std::ranges::find(direct_algorithms(), algorithm) != direct_algorithms().end();
+}
+
 }  // namespace
 
 PlanCache::PlanCache(const Membership& members, const Agreement& agreement, Transport* transport,
@@ -54,16 +58,23 @@ Status PlanCache::force(const ForcedSet& named) {
     const Forced& plan = wanted.of(problem);
     Choices& mine = found[static_cast<std::size_t>(collective)];
     mine.forced = forced_by(settings_, plan);
-    mine.plain = row_for({problem, plan, settings_.direct.access});
-    mine.window = row_for({problem, plan, PeerAccess::kMapped});
-    const bool can = mine.plain || (mine.window && !windows_.empty());
+    const auto row_at = [&](PeerAccess access) -> Result<ChoiceRow>& {
+      return mine.rows[static_cast<std::size_t>(access)];
+    };
+    // Those that access_of can name.
+    for (const PeerAccess access : {PeerAccess::kNone, PeerAccess::kAttach, PeerAccess::kMapped})
+      if (access != PeerAccess::kAttach || access == settings_.direct.access)
+        row_at(access) = row_for({problem, plan, access});
+    const Result<ChoiceRow>& plain = row_at(settings_.direct.access);
+    const Result<ChoiceRow>& window = row_at(PeerAccess::kMapped);
+    const bool can = plain || (window && !windows_.empty());
     // What would refuse every call of a collective that is named is refused here.
     if (can)
       some |= plan.algorithm != nullptr || wanted.any.algorithm == nullptr;
     else if (wanted.named[static_cast<std::size_t>(collective)])
-      return tl::unexpected(mine.plain.error());
+      return tl::unexpected(plain.error());
     else if (!refused)
-      refused = mine.plain.error();
+      refused = plain.error();
   }
   if (!some && refused) return tl::unexpected(*refused);
   if (!some)  // a plan for all collectives that have it, and none has
@@ -77,10 +88,7 @@ Status PlanCache::force(const ForcedSet& named) {
 
 Result<ChoiceRow> PlanCache::row_for(const RowQuestion& question) const {
   const auto& [problem, named, access] = question;
-  const bool direct =
-      named.algorithm != nullptr &&
-      std::ranges::find(direct_algorithms(), named.algorithm) != direct_algorithms().end();
-  if (direct && members_.ranks() > 1 && access == PeerAccess::kNone)
+  if (is_direct(named.algorithm) && members_.ranks() > 1 && access == PeerAccess::kNone)
     return tl::unexpected(out_of_reach(*named.algorithm, settings_.direct));
   // Rank 0 priced what the settings force, so also every algorithm unless they say more.
   if (const ChoiceRow* const row = find_row(agreement_.table, configured_, question)) return *row;
@@ -92,9 +100,48 @@ Result<ChoiceRow> PlanCache::row_for(const RowQuestion& question) const {
   return row;
 }
 
-Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) const {
-  const Choices& mine = choices_[static_cast<std::size_t>(scheduled_as(call.collective))];
-  const Result<ChoiceRow>& row = in_windows ? mine.window : mine.plain;
+// Ranks stand by number there; in another order the sums would be in that one (passes.hpp).
+Result<PlanCache::Rows> PlanCache::rows_in_order(const Problem& problem,
+                                                 const Forced& forced) const {
+  TUTTI_TRY_ASSIGN(std::vector<Contender> all,
+                   contenders(settings_, forced, problem, agreement_.wire_hosts));
+  std::erase_if(all, [&](const Contender& one) { return !one.algorithm->in_rank_order(problem); });
+  if (all.empty())
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("{} does not reduce in the order of ranks here, and the operation is not "
+                    "commutative; choose another algorithm or auto",
+                    forced.name.empty() ? "any algorithm" : forced.name));
+  const auto for_access = [&](PeerAccess access) -> Result<ChoiceRow> {
+    ChoiceRow row = make_row(settings_, all, access);
+    if (row.empty()) TUTTI_TRY(price_candidates(settings_, all, 1, access));
+    return row;
+  };
+  Rows rows;
+  for (std::size_t access = 0; access < rows.size(); ++access)
+    rows[access] = for_access(static_cast<PeerAccess>(access));
+  return rows;
+}
+
+PeerAccess PlanCache::access_of(const Call& call, bool in_windows) const {
+  // Blocks of sizes of their own may lie elsewhere in a peer's buffer.
+  if (call.sizes != nullptr) return PeerAccess::kNone;
+  return in_windows ? PeerAccess::kMapped : settings_.direct.access;
+}
+
+Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) {
+  Choices& mine = choices_[static_cast<std::size_t>(scheduled_as(call.collective))];
+  const bool in_order = call.op == ReduceOp::kUserInOrder;
+  if (in_order && !mine.in_order) {
+    TUTTI_TRY_ASSIGN(mine.in_order, rows_in_order(problem_of(call), mine.forced));
+  }
+  const Rows& rows = in_order ? *mine.in_order : mine.rows;
+  const Result<ChoiceRow>& row = rows[static_cast<std::size_t>(access_of(call, in_windows))];
+  if (!row && call.sizes != nullptr && is_direct(mine.forced.algorithm))
+    return make_error(Code::kNotSupported,
+                      fmt::format("{} reads other ranks' memory, and blocks of different sizes may "
+                                  "lie elsewhere there; choose another algorithm or auto",
+                                  mine.forced.name));
   if (!row) return tl::unexpected(row.error());
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
   const std::size_t in_class = size_class(bytes);
@@ -115,7 +162,9 @@ Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) const {
                         entry.shape);
 }
 
-Result<Explanation> PlanCache::explain(const Call& call, bool in_windows) {
+Result<Explanation> PlanCache::explain(const Call& as_called, bool in_windows) {
+  Call call = as_called;
+  if (carries_fp32(call)) call.type = DataType::kFloat32;
   TUTTI_TRY_ASSIGN(const Candidate running, look_up(call, in_windows));
   Choices& mine = choices_[static_cast<std::size_t>(scheduled_as(call.collective))];
   const Problem problem = problem_of(call);
@@ -124,9 +173,9 @@ Result<Explanation> PlanCache::explain(const Call& call, bool in_windows) {
                                                 agreement_.wire_hosts, &agreement_.orders));
   }
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
-  const PeerAccess access = in_windows ? PeerAccess::kMapped : settings_.direct.access;
-  TUTTI_TRY_ASSIGN(const std::vector<Priced> priced,
-                   price_candidates(settings_, *mine.explained, bytes, access));
+  TUTTI_TRY_ASSIGN(
+      const std::vector<Priced> priced,
+      price_candidates(settings_, *mine.explained, bytes, access_of(call, in_windows)));
   Explanation explanation{.collective = call.collective,
                           .bytes = bytes,
                           .ranks = members_.ranks(),
@@ -144,13 +193,16 @@ Result<Explanation> PlanCache::explain(const Call& call, bool in_windows) {
 
 Result<BoundPlan*> PlanCache::plan_for(const Call& call, bool in_windows) {
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
+  const bool in_order = call.op == ReduceOp::kUserInOrder;
   const std::uint64_t kind =
       static_cast<std::uint64_t>(scheduled_as(call.collective)) << 1 |
-      static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 8 | (in_windows ? 1 : 0);
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 8 |
+      (call.sizes != nullptr ? 1u << 7 : 0) | (in_order ? 1u << 6 : 0) | (in_windows ? 1 : 0);
+  static_assert(kCollectiveCount <= 1 << 5);
   Chosen& chosen = chosen_[((bytes ^ kind << 40) * 0x9e3779b97f4a7c15u) >> 58];
   if (chosen.bytes == bytes && chosen.kind == kind) return last_plan_ = chosen.plan;
   TUTTI_TRY_ASSIGN(const Candidate candidate, look_up(call, in_windows));
-  TUTTI_TRY_ASSIGN(last_plan_, bind(problem_of(call), candidate));
+  TUTTI_TRY_ASSIGN(last_plan_, bind(problem_of(call), candidate, in_order));
   chosen = {bytes, kind, last_plan_};
   return last_plan_;
 }
@@ -166,9 +218,10 @@ std::uint64_t PlanCache::use(BoundPlan& plan, std::uint64_t operation) {
   return flagged_use_.barrier;
 }
 
-Result<BoundPlan*> PlanCache::bind(const Problem& problem, const Candidate& candidate) {
+Result<BoundPlan*> PlanCache::bind(const Problem& problem, const Candidate& candidate,
+                                   bool by_number) {
   PlanOptions options = candidate.options;
-  options.orders = &agreement_.orders.of(*candidate.algorithm, members_.ranks());
+  if (!by_number) options.orders = &agreement_.orders.of(*candidate.algorithm, members_.ranks());
   const std::uint64_t id = plan_id(*candidate.algorithm, problem, options);
   if (const auto found = plans_.find(id); found != plans_.end()) return found->second.get();
   TUTTI_TRY_ASSIGN(const std::uint64_t arena_bytes,

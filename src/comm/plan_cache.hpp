@@ -18,6 +18,7 @@
 
 #include "base/call.hpp"
 #include "comm/agreement.hpp"
+#include "comm/fp32_partials.hpp"
 #include "comm/membership.hpp"
 #include "comm/window.hpp"
 #include "exec/arena_uses.hpp"
@@ -59,13 +60,17 @@ class PlanCache {
   // Errors that every rank finds alike, before anything was sent: kNotSupported, kInvalidArgument.
   // Others: those of the transport's connections.
   [[nodiscard]] Result<BoundPlan*> plan_for(const Call& call, bool in_windows);
+  // Do this call's partial results travel as fp32? Its plan is then that of such a call.
+  [[nodiscard]] bool carries_fp32(const Call& call) const {
+    return settings_.fp32_partials && members_.ranks() > 1 && rounds_partials(call);
+  }
   // Gives the plan to an operation. The memory that it writes may hold unread messages of
   // operations up to the one that is returned: the fence.
   [[nodiscard]] std::uint64_t use(BoundPlan& plan, std::uint64_t operation);
 
   // Every way to run a call like this one, of which no buffer is looked at, with prices; what was
   // measured, on rank 0. Counts all schedules of the collective the first time.
-  [[nodiscard]] Result<Explanation> explain(const Call& call, bool in_windows);
+  [[nodiscard]] Result<Explanation> explain(const Call& as_called, bool in_windows);
 
   // Of the last call; null: that was on a device, or none.
   [[nodiscard]] const Plan* last_plan() const {
@@ -81,17 +86,19 @@ class PlanCache {
   // The plans that are kept; those of the longest time without a call go. Each takes some KiB and,
   // of its own connections, nothing that it does not share.
   static constexpr std::size_t kMostPlans = 512;
-  // What the next calls of a collective run: what is forced, and the rows for buffers anywhere and
-  // in windows; an error where that cannot.
+  // By PeerAccess; an error where there is no plan.
+  using Rows = std::array<Result<ChoiceRow>, ChoiceTable::kAccesses>;
+  // What the next calls of a collective run.
   struct Choices {
     Forced forced;
-    Result<ChoiceRow> plain, window;
+    Rows rows;
+    std::optional<Rows> in_order;                     // of ranks (kUserInOrder); once asked for
     std::optional<std::vector<Contender>> explained;  // all there are; once asked for
   };
   // What was chosen for a kind of call, direct-mapped: the table is asked once per kind and slot.
   struct Chosen {
     std::uint64_t bytes = 0;  // of the data; 0: empty, since no call of 0 bytes is planned
-    std::uint64_t kind = 0;   // collective, root, in windows
+    std::uint64_t kind = 0;   // collective, root, in windows, with sizes, in the order of ranks
     BoundPlan* plan = nullptr;
   };
   // Remembers the operations that last used the flagged cells under which carve.
@@ -104,9 +111,13 @@ class PlanCache {
     return {
         .collective = scheduled_as(call.collective), .ranks = members_.ranks(), .root = call.root};
   }
+  // By what a call's buffers may be read by peers.
+  [[nodiscard]] PeerAccess access_of(const Call& call, bool in_windows) const;
   [[nodiscard]] Result<ChoiceRow> row_for(const RowQuestion& question) const;
-  [[nodiscard]] Result<Candidate> look_up(const Call& call, bool in_windows) const;
-  [[nodiscard]] Result<BoundPlan*> bind(const Problem& problem, const Candidate& candidate);
+  [[nodiscard]] Result<Rows> rows_in_order(const Problem& problem, const Forced& forced) const;
+  [[nodiscard]] Result<Candidate> look_up(const Call& call, bool in_windows);
+  [[nodiscard]] Result<BoundPlan*> bind(const Problem& problem, const Candidate& candidate,
+                                        bool by_number);
   [[nodiscard]] Status connect(BoundPlan& bound);
   void forget_oldest_plan();
 

@@ -25,7 +25,11 @@ void look_for_peer(const OngoingCall& call, Waiter& waiter, WaitPolicy& policy) 
   policy.look_at = here ? 1 : WaitPolicy::kFirstLook;
 }
 
-Status carry_out(OngoingCall& call, WaitPolicy& policy) {
+// Whose thread runs a call: another one of the program may make the call that a progress thread
+// waits for.
+enum class Thread { kOfProgram, kOfProgress };
+
+Status carry_out(OngoingCall& call, WaitPolicy& policy, Thread thread) {
   TUTTI_TRY(call.start());
   Waiter waiter(policy);
   std::uint32_t rounds = 0;
@@ -39,14 +43,15 @@ Status carry_out(OngoingCall& call, WaitPolicy& policy) {
     const bool slow = waiter.wait([&](std::int64_t ns) { return call.block(ns); });
     if (slow || ++rounds % kPoisonPollRounds == 0)
       if (slow || call.disturbed()) TUTTI_TRY(call.look_around(waiter.waited_ns()));
-    if (slow && !call.done()) TUTTI_TRY(call.look_for_group(waiter.waited_ns()));
+    if (slow && !call.done() && thread == Thread::kOfProgram)
+      TUTTI_TRY(call.look_for_group(waiter.waited_ns()));
   }
   return {};
 }
 
-Status run(OngoingCall& call, WaitPolicy& policy) {
+Status run(OngoingCall& call, WaitPolicy& policy, Thread thread) {
   try {
-    const Status status = carry_out(call, policy);
+    const Status status = carry_out(call, policy, thread);
     if (!status) call.give_up();
     return status;
   } catch (...) {
@@ -61,7 +66,7 @@ Status run_alone(Communicator& communicator, const Call& call) {
   const InFlightCall in_flight(communicator.call_slot(), name);
   if (!in_flight) return in_flight.status();
   Operation operation(communicator, call);
-  return run(operation, communicator.wait_policy());
+  return run(operation, communicator.wait_policy(), Thread::kOfProgram);
 }
 
 // What a communicator has left to do in a group: its operations in issue order, and beside them its
@@ -113,7 +118,7 @@ Result<bool> guarded_turn(OngoingCall& call, bool& started, std::int64_t waited_
 // Errors: kInvalidUsage where another thread is in a call of one of the communicators.
 Result<std::vector<Queue>> make_queues(std::span<HeldCall> calls) {
   std::vector<Queue> queues;
-  for (auto& [communicator, call, hold] : calls) {
+  for (auto& [communicator, call, hold, stream] : calls) {
     auto queue = std::ranges::find(queues, communicator, &Queue::communicator);
     if (queue == queues.end()) {
       InFlightCall in_flight(communicator->call_slot(), "tuttiGroupEnd");
@@ -129,13 +134,10 @@ Result<std::vector<Queue>> make_queues(std::span<HeldCall> calls) {
   return queues;
 }
 
-}  // namespace
-
-Status run_operations(std::span<HeldCall> calls) {
-  if (calls.size() == 1) return run_alone(*calls[0].communicator, calls[0].call);
-  TUTTI_TRY_ASSIGN(std::vector<Queue> queues, make_queues(calls));
+// By turns, until all are done.
+Status run_queues(std::vector<Queue>& queues) {
   Status first_error;
-  Waiter waiter(calls[0].communicator->wait_policy());
+  Waiter waiter(queues[0].communicator->wait_policy());
   bool slow = false;
   const auto carry = [&](OngoingCall& call, bool& started) {
     const Result<bool> result = guarded_turn(call, started, waiter.waited_ns(), slow);
@@ -172,12 +174,33 @@ Status run_operations(std::span<HeldCall> calls) {
   return first_error;
 }
 
+}  // namespace
+
+Status run_operations(std::span<HeldCall> calls) {
+  if (calls.size() == 1) return run_alone(*calls[0].communicator, calls[0].call);
+  TUTTI_TRY_ASSIGN(std::vector<Queue> queues, make_queues(calls));
+  return run_queues(queues);
+}
+
 Status run_transfers(Communicator& communicator, std::span<const Call> calls, const char* name) {
   const InFlightCall in_flight(communicator.call_slot(), name);
   if (!in_flight) return in_flight.status();
   Transfers transfers(communicator);
   for (const Call& call : calls) transfers.add(call);
-  return run(transfers, communicator.wait_policy());
+  return run(transfers, communicator.wait_policy(), Thread::kOfProgram);
+}
+
+Status run_issued(Communicator& communicator, std::span<const Call> calls) {
+  WaitPolicy& policy = communicator.wait_policy();
+  if (calls.size() == 1 && !is_point_to_point(calls[0].collective)) {
+    Operation operation(communicator, calls[0]);
+    return run(operation, policy, Thread::kOfProgress);
+  }
+  std::vector<Queue> queue(1);
+  queue[0].communicator = &communicator;
+  for (const Call& call : calls) queue[0].add(call);
+  if (!queue[0].operations.empty()) return run_queues(queue);
+  return run(*queue[0].transfers, policy, Thread::kOfProgress);
 }
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 
 #include "base/call.hpp"
 #include "base/result.hpp"
+#include "stream/stream.hpp"
 
 namespace tutti {
 
@@ -18,6 +19,7 @@ struct HeldCall {
   Communicator* communicator = nullptr;
   Call call;
   std::shared_ptr<const void> hold;
+  std::shared_ptr<Stream> stream = nullptr;  // host memory's; null: the calling thread runs it
 };
 
 // Runs operations in the calling thread until all are done. Those of one communicator run in the
@@ -29,5 +31,9 @@ struct HeldCall {
 // Runs sends and receives of one communicator, all together, as one call named `name` (a literal).
 [[nodiscard]] Status run_transfers(Communicator& communicator, std::span<const Call> calls,
                                    const char* name);
+
+// Runs calls of one communicator together, in its progress thread, while no other thread can be in
+// a call that looks at what they change. Errors: as of run_operations().
+[[nodiscard]] Status run_issued(Communicator& communicator, std::span<const Call> calls);
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <span>
 
 #include "base/clock.hpp"
 
@@ -68,19 +69,20 @@ int EventLoop::run_once(std::int64_t until_ns) {
   std::array<epoll_event, 64> events;
   const int count =
       ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms(until_ns));
-  for (int i = 0; i < count; ++i) {
-    const epoll_event& event = events[static_cast<std::size_t>(i)];
-    if (event.data.u64 == kWakeToken) {
-      run_posted();
-      continue;
-    }
+  const std::span ready(events.data(), static_cast<std::size_t>(std::max(count, 0)));
+  const auto is_wake = [](const epoll_event& event) { return event.data.u64 == kWakeToken; };
+  // What was posted comes first: a callback that throws each time would keep the order to stop
+  // waiting behind it for ever.
+  if (std::ranges::any_of(ready, is_wake)) run_posted();
+  for (const epoll_event& event : ready) {
+    if (is_wake(event)) continue;
     // An earlier callback of this batch may have removed it.
     const auto found = watches_.find(event.data.u64);
     if (found == watches_.end()) continue;
     const std::shared_ptr<Callback> callback = found->second.callback;
     (*callback)(event.events);
   }
-  return std::max(count, 0);
+  return static_cast<int>(ready.size());
 }
 
 void EventLoop::post(std::function<void()> work) {

@@ -272,6 +272,7 @@ Result<Reply> Links::receive_reply(Rank peer, std::uint64_t number, Deadline dea
   }
   Reader reader{buffer_.first(received->packet_bytes)};
   const FrameHeader header = read_header(reader);
+  // A Bye is no reply either: the next attempt finds that the peer's service has ended.
   if (!reader.ok() || header.type != FrameType::kReply || header.number != number) {
     drop(peer, false);
     return tl::unexpected(blame(

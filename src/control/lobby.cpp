@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <new>
 
 #include "base/clock.hpp"
 #include "base/tcp_socket.hpp"
@@ -153,6 +154,17 @@ void Lobby::take_proof(Arrival arrival, std::span<const std::byte> proof) {
   channel.protect(keys.from_acceptor, keys.from_initiator);
   half_open_.erase(arrival);
   admit_(std::move(channel), session, claim);
+}
+
+void Lobby::send_last(std::span<const std::byte> packet) noexcept try {
+  for (auto& [arrival, guest] : half_open_) {
+    if (!guest.challenged) continue;  // it waits for the challenge, and finds that none comes
+    const StreamKeys keys = guest.acceptor.stream_keys();
+    guest.channel.protect(keys.from_acceptor, keys.from_initiator);
+    guest.channel.send_last(packet);
+  }
+} catch (const std::bad_alloc&) {
+  // They find their connections closed.
 }
 
 void Lobby::drop_unwelcome(Arrival arrival) {

@@ -59,6 +59,9 @@ class Lobby {
   [[nodiscard]] std::optional<Error> starved(std::int64_t at_ns) const;
   // When tick() has something to do at the latest; INT64_MAX: never.
   [[nodiscard]] std::int64_t next_tick_ns() const;
+  // Sends `packet`, as the first after the handshake, to all whose handshake may be complete in
+  // their eyes. Before the end, and nothing after it. Where memory is short, nothing is sent.
+  void send_last(std::span<const std::byte> packet) noexcept;
   // Dropped unproved, for whatever reason.
   [[nodiscard]] std::uint64_t strangers() const { return strangers_; }
   // The protocol version of the last of them that spoke another one; 0: none did.

@@ -2,10 +2,10 @@
 // What is spoken on a proved connection: a 16-byte header and a body, one packet each.
 //
 // To a rank's service: Request (answered by Reply), Post (a piece of a log-step exchange),
-// PostFailure (the exchange ended badly at the sender), Bye (before an orderly hang-up), Watch and
-// News (watched connections). To the
-// root: CheckIn, then Met or Refused comes back; Done, or GiveUp with the reason, ends it. Decoders
-// check every field against what is legal here. Pure; any thread.
+// PostFailure (the exchange ended badly at the sender), Bye (before an orderly hang-up; a service
+// that ends says it too), Watch and News (watched connections). To the root: CheckIn, then Met or
+// Refused comes back; Done, or GiveUp with the reason, ends it. Decoders check every field against
+// what is legal here. Pure; any thread.
 #pragma once
 
 #include <cstdint>

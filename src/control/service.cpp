@@ -169,7 +169,9 @@ void Service::stop() {
   thread_->join();
   thread_.reset();
   leave_root();
-  say_bye();
+  // The Watch of a peer, or its proof, may be on its way: any connection may be watched soon.
+  for (auto& [key, connection] : connections_) say_bye(connection);
+  for (const auto& lobby : lobbies_) lobby->send_last(bye_);
   for (const auto& [key, connection] : connections_) loop_->remove(connection.token);
   connections_.clear();
   peer_watch_->stop();
@@ -271,6 +273,7 @@ Service::Outcome Service::dispatch(ConnectionKey key, std::span<const std::byte>
       return Outcome::kServed;
     case FrameType::kWatch:
       connection.watched = true;
+      if (leaving_) say_bye(connection);
       return Outcome::kServed;
     case FrameType::kNews:
       return legal(connection.watched && hear_news(header));
@@ -436,15 +439,17 @@ void Service::hear_revoke(Rank by) {
   spread(NewsKind::kRevoked, by);
 }
 
-// Neither end takes the end of these connections for a death from now on.
-void Service::say_bye() {
-  for (auto& [key, connection] : connections_)
-    if (connection.watched && !std::exchange(connection.said_bye, true))
-      connection.channel.send_last(bye_);
+// Neither end takes the end of this connection for a death from now on.
+void Service::say_bye(Connection& connection) {
+  if (!std::exchange(connection.said_bye, true)) connection.channel.send_last(bye_);
 }
 
 void Service::leave_watches() {
-  loop_->post([this] { say_bye(); });
+  loop_->post([this] {
+    leaving_ = true;
+    for (auto& [key, connection] : connections_)
+      if (connection.watched) say_bye(connection);
+  });
 }
 
 void Service::tell_revoke() {

@@ -124,7 +124,7 @@ class Service {
   [[nodiscard]] bool hear_news(const FrameHeader& header);
   void hear_revoke(Rank by);
   void spread(NewsKind kind, Rank about);
-  void say_bye();
+  void say_bye(Connection& connection);
   void hear_root();
   void leave_root();
   void settle_deaths();
@@ -159,6 +159,7 @@ class Service {
   std::vector<Rank> dead_;  // noticed, not yet reported
   std::set<Rank> reported_dead_;
   bool heard_revoke_ = false;
+  bool leaving_ = false;  // who begins to watch this rank hears so
   ConnectionKey next_key_ = 1;
   std::map<ConnectionKey, Connection> connections_;
   PacketBuffer buffer_;

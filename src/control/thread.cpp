@@ -13,28 +13,29 @@
 namespace tutti::control {
 namespace {
 
-std::atomic<int> running_threads{0};  // of spawn_thread()
+std::atomic<int> running_threads{0};  // of the library alone
 
 // Counts a thread only while it certainly exists.
 struct CountedBody {
   std::function<void()> body;
+  int counts;
   void operator()() const {
-    ++running_threads;
+    running_threads += counts;
     body();
-    --running_threads;
+    running_threads -= counts;
   }
 };
 
 }  // namespace
 
-Result<std::thread> spawn_thread(const char* name, std::function<void()> body) {
+Result<std::thread> spawn_thread(const char* name, std::function<void()> body, Runs runs) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   Result<std::thread> result;
   try {
-    result = std::thread(CountedBody{std::move(body)});
+    result = std::thread(CountedBody{std::move(body), runs == Runs::kLibraryAlone ? 1 : 0});
     ::pthread_setname_np(result->native_handle(), name);
   } catch (const std::system_error& refused) {
     result = make_error(Code::kSystemError,

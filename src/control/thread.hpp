@@ -10,10 +10,14 @@
 
 namespace tutti::control {
 
-// `name` at most 15 bytes. Error: kSystemError (thread limit).
-[[nodiscard]] Result<std::thread> spawn_thread(const char* name, std::function<void()> body);
+// Whether a thread of the library may make, or carry out, calls of the program.
+enum class Runs { kLibraryAlone, kCallsOfProgram };
 
-// Returns whether this process has only the calling thread and those of spawn_thread(): then no
+// `name` at most 15 bytes. Error: kSystemError (thread limit).
+[[nodiscard]] Result<std::thread> spawn_thread(const char* name, std::function<void()> body,
+                                               Runs runs = Runs::kLibraryAlone);
+
+// Returns whether this process has only the calling thread and those of the library alone: then no
 // other thread could make a call for the program. False where it cannot be found out.
 [[nodiscard]] bool is_only_thread_of_program();
 

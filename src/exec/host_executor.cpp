@@ -56,8 +56,11 @@ Status HostExecutor::start(const OperationArgs& args) {
   const Call& call = *args.call;
   args_ = args;
   args_.call = nullptr;
+  sizes_ = call.sizes.get();
+  user_op_ = call.user_op ? &*call.user_op : nullptr;
   input_base_ = call.input_base(plan_.rank);
   output_base_ = call.output_base(plan_.rank);
+  type_ = call.type;
   element_bytes_ = element_bytes(call.type);
   const std::uint64_t slices = plan_.slices_for(call.count, element_bytes_);
   if (slices > kMaxSlices)
@@ -224,17 +227,31 @@ Rank HostExecutor::lent_to(const PlanStep& step, std::uint32_t slice) {
   return kNoRank;
 }
 
+// Returns where the operand's chunks lie; null: not one behind the other.
+const std::byte* HostExecutor::one_piece(const PlanStep& step, const PlanOperand& operand,
+                                         std::uint32_t slice) {
+  const std::byte *begin = nullptr, *end = nullptr;
+  for (std::uint32_t k = 0; k < operand.span.count(); ++k) {
+    const std::uint64_t bytes = chunk_bytes(step, k, slice);
+    if (bytes == 0) continue;
+    const std::byte* const chunk = local_address(operand, k, slice);
+    if (begin == nullptr) begin = end = chunk;
+    if (chunk != end) return nullptr;
+    end += bytes;
+  }
+  return begin;
+}
+
 // Returns the address in the user's memory of the bytes that the step sends, once it has written
 // its other results; null: they are not in one piece, or may not be sent without a copy.
 const std::byte* HostExecutor::lendable(const PlanStep& step, const LaneState& state) {
   if (!(args_.lend_input || args_.lend_output) || state.bytes < kLeastLentBytes) return nullptr;
   const PlanOperand* const first = &plan_.operands[step.first_operand];
-  if (first->span.count() != 1) return nullptr;
   const auto at = [&](const PlanOperand& operand) -> const std::byte* {
     if (operand.kind != OperandKind::kLocal) return nullptr;
     const bool lend = (operand.buffer == BufferKind::kOutput && args_.lend_output) ||
                       (operand.buffer == BufferKind::kInput && args_.lend_input);
-    return lend ? local_address(operand, 0, state.slice) : nullptr;
+    return lend ? one_piece(step, operand, state.slice) : nullptr;
   };
   for (std::uint32_t d = 0; d < step.destinations; ++d)
     if (const std::byte* const written = at(first[d])) return written;
@@ -261,7 +278,9 @@ ReduceCopyArgs HostExecutor::kernel_call(const PlanStep& step) const {
           .source_count = step.sources,
           .destinations = destination_pointers_.data(),
           .destination_count = step.destinations,
-          .average_over = step.finish ? args_.average_over : 0};
+          .average_over = step.finish ? args_.average_over : 0,
+          .user = user_op_,
+          .user_type = type_};
 }
 
 void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
@@ -406,9 +425,15 @@ std::uint64_t HostExecutor::chunk_bytes(const PlanStep& step, std::uint32_t k,
 ElementRange HostExecutor::elements_of(const PlanOperand& operand, std::uint32_t k,
                                        std::uint32_t slice) const {
   const ScheduleShape& shape = plan_.shape;
-  const std::uint32_t chunk = operand.span.at(k, shape.chunks);
-  if (shape.block_ranks.empty()) return cut_.slice(chunk, slice);
-  return cut_.slice(block_map(shape, slice % shape.replicas).data_chunk(chunk), slice);
+  std::uint32_t chunk = operand.span.at(k, shape.chunks);
+  if (!shape.block_ranks.empty())
+    chunk = block_map(shape, slice % shape.replicas).data_chunk(chunk);
+  if (sizes_ == nullptr) return cut_.slice(chunk, slice);
+  const std::uint32_t each = cut_.chunks_each(), block = chunk / each;
+  const UniformCut own{sizes_->counts[block], each, cut_.slices, cut_.grain};
+  const ElementRange range = own.slice(chunk % each, slice);
+  const std::uint64_t begin = sizes_->begins[block];
+  return {begin + range.begin, begin + range.end};
 }
 
 // In the input or output of whoever owns the operand.

@@ -22,7 +22,7 @@ namespace tutti {
 
 // Holds the arguments that one call binds to a plan.
 struct OperationArgs {
-  const Call* call = nullptr;  // read by start() alone
+  const Call* call = nullptr;  // read by start() alone, but for its sizes and its user_op
   ReduceCopyFn kernel = nullptr;
   std::uint32_t average_over = 0;  // post-operation: divide by this; 0: none
   std::uint64_t operation = 0;
@@ -120,6 +120,8 @@ class HostExecutor {
   [[nodiscard]] bool ready(const LaneState& state, const PlanStep& step);
   void block_on(Rank peer, const LaneState& state);
   [[nodiscard]] Rank lent_to(const PlanStep& step, std::uint32_t slice);
+  [[nodiscard]] const std::byte* one_piece(const PlanStep& step, const PlanOperand& operand,
+                                           std::uint32_t slice);
   [[nodiscard]] const std::byte* lendable(const PlanStep& step, const LaneState& state);
   [[nodiscard]] bool lends(const PlanOperand& operand) const {
     return lent_ != nullptr && operand.kind == OperandKind::kSend &&
@@ -163,6 +165,9 @@ class HostExecutor {
   OperationArgs args_;
   std::uint64_t input_base_ = 0, output_base_ = 0;  // Call::input_base
   UniformCut cut_;
+  const BlockSizes* sizes_ = nullptr;  // of the call's blocks; null: they are equal
+  const UserOp* user_op_ = nullptr;    // of the call; null: it has none
+  DataType type_ = DataType::kFloat32;
   std::size_t element_bytes_ = 1;
   std::uint64_t room_bytes_ = 0;
   std::vector<Lend> lends_;

@@ -11,8 +11,14 @@ namespace tutti::kernels {
 // The kernel for (type, op), nullptr if there is none. kAvg is the kernel of kSum.
 using LookupFn = ReduceCopyFn (*)(DataType type, ReduceOp op);
 
+using ConversionLookupFn = FloatConversion (*)(DataType type);
+
 [[nodiscard]] ReduceCopyFn lookup_scalar(DataType type, ReduceOp op);
 [[nodiscard]] ReduceCopyFn lookup_avx2(DataType type, ReduceOp op);    // needs avx2, f16c
 [[nodiscard]] ReduceCopyFn lookup_avx512(DataType type, ReduceOp op);  // and avx512 f, bw, dq, vl
+
+[[nodiscard]] FloatConversion lookup_scalar(DataType type);
+[[nodiscard]] FloatConversion lookup_avx2(DataType type);
+[[nodiscard]] FloatConversion lookup_avx512(DataType type);
 
 }  // namespace tutti::kernels

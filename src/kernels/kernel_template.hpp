@@ -302,6 +302,38 @@ void copy(const Work& work, std::size_t element_bytes) {
   if (work.stream_mask != 0) stream_fence();
 }
 
+// ---- conversions
+// ------------------------------------------------------------------------------------
+
+constexpr int kFloats = kVectorBytes / sizeof(float);
+
+template <typename Type>
+void widen_all(const void* from, float* to, std::uint64_t elements) {
+  using Storage = typename Type::Storage;
+  const auto* const stored = static_cast<const std::byte*>(from);
+  std::uint64_t i = 0;
+  for (; i + kFloats <= elements; i += kFloats)
+    store_pack(to + i, Type::template widen<kFloats>(
+                           load_pack<Pack<Storage, kFloats>>(stored + i * sizeof(Storage))));
+  for (; i < elements; ++i)
+    store_pack(to + i, Type::template widen<1>(load_pack<Storage>(stored + i * sizeof(Storage))));
+}
+
+template <typename Type>
+void narrow_all(const float* from, void* to, std::uint64_t elements) {
+  using Storage = typename Type::Storage;
+  auto* const stored = static_cast<std::byte*>(to);
+  std::uint64_t i = 0;
+  for (; i + kFloats <= elements; i += kFloats)
+    store_pack(stored + i * sizeof(Storage),
+               Type::template narrow<kFloats>(load_pack<Pack<float, kFloats>>(from + i)));
+  for (; i < elements; ++i)
+    store_pack(stored + i * sizeof(Storage), Type::template narrow<1>(load_pack<float>(from + i)));
+}
+
+template <typename Type>
+constexpr FloatConversion kConversion{widen_all<Type>, narrow_all<Type>};
+
 // ---- the table
 // ------------------------------------------------------------------------------------
 
@@ -389,6 +421,21 @@ ReduceCopyFn TUTTI_KERNEL_LOOKUP(DataType type, ReduceOp op) {
       return of_op<E5m2Type>(op);
   }
   return nullptr;
+}
+
+FloatConversion TUTTI_KERNEL_LOOKUP(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return kConversion<HalfType>;
+    case DataType::kBfloat16:
+      return kConversion<Bfloat16Type>;
+    case DataType::kFloat8e4m3:
+      return kConversion<E4m3Type>;
+    case DataType::kFloat8e5m2:
+      return kConversion<E5m2Type>;
+    default:
+      return {};
+  }
 }
 
 }  // namespace tutti::kernels

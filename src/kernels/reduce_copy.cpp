@@ -15,6 +15,7 @@ struct Isa {
   IsaChoice choice;
   bool (*runs_here)();
   kernels::LookupFn lookup;
+  kernels::ConversionLookupFn conversion;
 };
 
 // Widest first; the last one runs everywhere.
@@ -26,12 +27,12 @@ constexpr Isa kIsas[] = {
               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
               __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
      },
-     kernels::lookup_avx512},
+     kernels::lookup_avx512, kernels::lookup_avx512},
     {IsaChoice::kAvx2,
      [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); },
-     kernels::lookup_avx2},
+     kernels::lookup_avx2, kernels::lookup_avx2},
 #endif
-    {IsaChoice::kScalar, [] { return true; }, kernels::lookup_scalar},
+    {IsaChoice::kScalar, [] { return true; }, kernels::lookup_scalar, kernels::lookup_scalar},
 };
 
 // A bad environment is reported by whoever starts a communicator; here it means auto.
@@ -65,12 +66,20 @@ ReduceCopyFn reduce_copy_kernel(DataType type, ReduceOp op) {
   return chosen_isa().lookup(type, op);
 }
 
+FloatConversion conversion_of(DataType type) { return chosen_isa().conversion(type); }
+
 std::string_view kernel_isa() { return name_of(chosen_isa().choice); }
 
 ReduceCopyFn reduce_copy_kernel_for(std::string_view isa_name, DataType type, ReduceOp op) {
   for (const Isa& isa : kIsas)
     if (name_of(isa.choice) == isa_name) return isa.runs_here() ? isa.lookup(type, op) : nullptr;
   return nullptr;
+}
+
+FloatConversion conversion_for(std::string_view isa_name, DataType type) {
+  for (const Isa& isa : kIsas)
+    if (name_of(isa.choice) == isa_name && isa.runs_here()) return isa.conversion(type);
+  return {};
 }
 
 }  // namespace tutti

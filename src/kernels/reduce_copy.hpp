@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/call.hpp"
 #include "base/types.hpp"
 
 namespace tutti {
@@ -28,6 +29,9 @@ struct ReduceCopyArgs {
   std::uint64_t nontemporal_mask = 0;
   // kAvg's post-operation: divide the reduced value by this once, before rounding. 0: none.
   std::uint32_t average_over = 0;
+  // The program's reduction, for user_kernel.
+  const UserOp* user = nullptr;
+  DataType user_type = DataType::kFloat32;
 };
 
 using ReduceCopyFn = void (*)(const ReduceCopyArgs& args);
@@ -40,9 +44,23 @@ using ReduceCopyFn = void (*)(const ReduceCopyArgs& args);
 // one source, and no average.
 [[nodiscard]] ReduceCopyFn copy_kernel(std::size_t element_bytes);
 
+// Between a float of 16 or 8 bits and fp32: exact, and rounded to nearest even (fp8 saturates).
+// Unaligned memory is allowed; the two do not overlap.
+struct FloatConversion {
+  void (*widen)(const void* from, float* to, std::uint64_t elements) = nullptr;
+  void (*narrow)(const float* from, void* to, std::uint64_t elements) = nullptr;
+};
+// Both null for other types.
+[[nodiscard]] FloatConversion conversion_of(DataType type);
+
+// Reduces by the program's function (`user`), sources from the last to the first: s0 op (s1 op s2).
+// The function writes memory of the kernel's own, 64-byte aligned.
+void user_kernel(const ReduceCopyArgs& args);
+
 // "avx512", "avx2", "scalar": what was chosen on this machine (TUTTI_ISA can force a lower one).
 [[nodiscard]] std::string_view kernel_isa();
 // For tests and benchmarks: the kernel of one instruction set; nullptr if the machine lacks it.
 [[nodiscard]] ReduceCopyFn reduce_copy_kernel_for(std::string_view isa, DataType type, ReduceOp op);
+[[nodiscard]] FloatConversion conversion_for(std::string_view isa, DataType type);
 
 }  // namespace tutti

@@ -52,6 +52,9 @@ constexpr UniformSetting kUniform[] = {
      }},
     {"TUTTI_PROTO", [](Settings& s, const Config& c) { s.protocol = c.protocol; },
      [](const Settings& s) { return std::string(name_of(s.protocol)); }},
+    {"TUTTI_FP32_PARTIALS (or the configuration's fp32Partials)",
+     [](Settings& s, const Config& c) { s.fp32_partials = c.fp32_partials; },
+     [](const Settings& s) { return std::string(s.fp32_partials ? "1" : "0"); }},
 };
 
 }  // namespace

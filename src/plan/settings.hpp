@@ -35,6 +35,7 @@ struct Settings {
   std::array<char, kMaxForcedText> forced{};  // as parse_forced_set takes it; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   TransportChoice transport = TransportChoice::kAuto;
+  bool fp32_partials = false;
   CostSet costs;                          // among ranks of a host
   LinkCost flagged_wire{}, slots_wire{};  // between hosts
   std::array<char, 96> cost_source{};     // where they come from, for people
