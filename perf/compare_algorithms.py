@@ -61,6 +61,7 @@ def main():
     parser.add_argument("--small-iters", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=3)
     args = parser.parse_args()
+    args.collective = "all_reduce"
     program = args.build / "bin" / "all_reduce_perf"
     if not program.exists():
         sys.exit(f"{program} is missing: build first, or name the build folder with --build")

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tutti's all-reduce beside Open MPI's, MPICH's and Gloo's on this machine, interleaved.
+"""A collective of Tutti beside Open MPI's, MPICH's and Gloo's on this machine, interleaved.
 
 Each round runs every library once, so that what disturbs the machine disturbs all of them alike.
 The table shows medians over rounds in microseconds (out-of-place, float, sum), the ratio of medians
 library / Tutti (above 1: Tutti is faster), and in brackets the least and greatest ratio of any one
-round. Needs mpicc.openmpi and mpirun.openmpi, or the same with .mpich, and libgloo-dev; what is
-missing is left out.
+round. --collective names the collective; a size is that of the whole data, as in nccl-tests, and
+the root is rank 0. MPI's broadcast has one buffer, so Tutti's is the one in place.
+
+Gloo is measured for all-reduce alone and with --hosts: as gloo, with a thread that moves its
+messages, and as gloo-polling, where the calling thread polls. Needs mpicc.openmpi and
+mpirun.openmpi, or the same with .mpich, and libgloo-dev; what is missing is left out.
 
     perf/compare_mpi.py --build build --procs 2 --rounds 9
 
@@ -32,7 +36,7 @@ import tempfile
 from hosts import Hosts
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = HERE / "compare_mpi" / "mpi_all_reduce.c"
+SOURCE = HERE / "compare_mpi" / "mpi_collective.c"
 GLOO_SOURCE = HERE / "compare_mpi" / "gloo_all_reduce.cpp"
 PORT = 29600  # of a namespace that is ours alone
 # Small sizes need many iterations for a steady figure, large ones would take minutes with as many.
@@ -42,7 +46,16 @@ MPI_FLAGS = {
     "openmpi": ["--allow-run-as-root", "--oversubscribe"],
     "mpich": [],
 }
-PEERS = [*MPI_FLAGS, "gloo"]
+GLOO_MODES = {"gloo": "thread", "gloo-polling": "poll"}
+PEERS = [*MPI_FLAGS, *GLOO_MODES]
+COLLECTIVES = ["all_reduce", "all_gather", "alltoall", "broadcast", "gather", "reduce",
+               "reduce_scatter", "scatter", "sendrecv"]
+TUTTI_ONLY = ["alltoallv", "hypercube"]  # of the perf tools, those without a peer
+BLOCKS = {"all_gather", "alltoall", "gather", "reduce_scatter", "scatter", *TUTTI_ONLY}
+ELEMENT_BYTES = 4
+# The words of a perf tool's line that have the time out of place and in place, from its end: the
+# name of the operation may be empty.
+TIME_WORD, IN_PLACE_TIME_WORD = -8, -4
 
 
 def parse_peers(text):
@@ -59,8 +72,16 @@ def parse_bytes(text):
     return int(float(text[:-1]) * unit) if unit else int(text)
 
 
+def parse_factor(text):
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 2 on")
+    return int(text)
+
+
 def sizes_of(args):
-    sizes, size = [], args.min_bytes
+    # A block has an element at least.
+    blocks = args.procs if args.collective in BLOCKS else 1
+    sizes, size = [], max(args.min_bytes, ELEMENT_BYTES * blocks)
     while size <= args.max_bytes:
         sizes.append(size)
         size *= args.factor
@@ -117,19 +138,18 @@ def run_tutti(program, args, hosts, folder, first, last, iterations):
             "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)}))
     else:
         output = output_of(list(map(str, [*command, "--procs", args.procs])))
-    times = {}
-    for line in output.splitlines():
-        words = line.split()
-        if words and not line.startswith("#"):
-            times[int(words[0])] = float(words[5])
-    return times
+    word = IN_PLACE_TIME_WORD if args.collective == "broadcast" else TIME_WORD
+    times = [float(line.split()[word]) for line in output.splitlines()
+             if line.strip() and not line.startswith("#")]
+    # By the size that was asked for: a tool rounds it down to whole blocks.
+    return dict(zip((size for size in sizes_of(args) if first <= size <= last), times, strict=True))
 
 
-def run_gloo(program, args, hosts, first, last, iterations):
+def run_gloo(program, mode, args, hosts, first, last, iterations):
     with tempfile.TemporaryDirectory() as meeting:
         return times_of(outputs_of_ranks(hosts, args.procs, lambda rank, host: (
-            [program, rank, args.procs, hosts.address(host), meeting, first, last, args.factor,
-             iterations, args.warmup], {})))
+            [program, mode, rank, args.procs, hosts.address(host), meeting, first, last,
+             args.factor, iterations, args.warmup], {})))
 
 
 def mpi_hosts(hosts, procs, folder):
@@ -150,8 +170,8 @@ def mpi_hosts(hosts, procs, folder):
 
 
 def run_mpi(launcher, flags, program, args, first, last, iterations):
-    command = [*launcher, *flags, "-np", args.procs, program, first, last, args.factor, iterations,
-               args.warmup]
+    command = [*launcher, *flags, "-np", args.procs, program, args.collective, first, last,
+               args.factor, iterations, args.warmup]
     return times_of(output_of(list(map(str, command))))
 
 
@@ -161,12 +181,13 @@ def times_of(output):
 
 def libraries(args, folder, hosts):
     """{name: function(first, last, iterations) -> {bytes: microseconds}}, Tutti first."""
-    tutti = pathlib.Path(args.build) / "bin" / "all_reduce_perf"
+    tutti = pathlib.Path(args.build) / "bin" / f"{args.collective}_perf"
     if not tutti.exists():
         sys.exit(f"{tutti} is missing: build first, or name the build folder with --build")
     found = {"tutti": lambda *r: run_tutti(tutti, args, hosts, folder, *r)}
     for name, flags in MPI_FLAGS.items():
-        if name not in args.peers or (hosts and name != "openmpi"):
+        absent = name not in args.peers or args.collective in TUTTI_ONLY
+        if absent or (hosts and name != "openmpi"):
             continue
         compiler, launcher = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
         if not compiler or not launcher:
@@ -177,18 +198,20 @@ def libraries(args, folder, hosts):
         if knows.returncode != 0:
             print(f"# mpi.h of {name} is missing: left out")
             continue
-        program = folder / f"mpi_all_reduce_{name}"
+        program = folder / f"mpi_collective_{name}"
         subprocess.run([compiler, "-O3", "-o", program, SOURCE], check=True)
         command = [launcher]
         if hosts:
             command, flags = [*hosts.within(0), launcher], mpi_hosts(hosts, args.procs, folder)
         found[name] = lambda *r, l=command, f=flags, p=program: run_mpi(l, f, p, args, *r)
-    if hosts and "gloo" in args.peers:
+    modes = {name: mode for name, mode in GLOO_MODES.items() if name in args.peers}
+    if hosts and modes and args.collective == "all_reduce":
         program = folder / "gloo_all_reduce"
         built = subprocess.run(["g++", "-std=c++20", "-O3", "-o", program, GLOO_SOURCE, "-lgloo",
                                 "-lpthread"], check=False, capture_output=True)
         if built.returncode == 0:
-            found["gloo"] = lambda *r: run_gloo(program, args, hosts, *r)
+            for name, mode in modes.items():
+                found[name] = lambda *r, m=mode: run_gloo(program, m, args, hosts, *r)
         else:
             print("# libgloo-dev is missing: left out")
     return found
@@ -214,18 +237,18 @@ def measure(args):
 
 def print_table(args, names, samples):
     between = f" on {args.hosts} hosts, {args.rate or 'no limit'}" if args.hosts else ""
-    print(f"# {platform.node()}, {os.cpu_count()} CPUs, {args.procs} processes{between}, "
-          f"{args.rounds} rounds, {args.small_iters} iterations up to {SMALL_BYTES} B, "
-          f"{args.iters} above; algorithm {args.algo or 'auto'}")
+    print(f"# {args.collective}: {platform.node()}, {os.cpu_count()} CPUs, "
+          f"{args.procs} processes{between}, {args.rounds} rounds, {args.small_iters} iterations "
+          f"up to {SMALL_BYTES} B, {args.iters} above; algorithm {args.algo or 'auto'}")
     others = names[1:]
-    head = f"{'bytes':>10}" + "".join(f"{n + ' us':>14}" for n in names)
-    print(head + "".join(f"{n + '/tutti [least..greatest]':>36}" for n in others))
+    head = f"{'bytes':>10}" + "".join(f"{n + ' us':>17}" for n in names)
+    print(head + "".join(f"{n + '/tutti [least..greatest]':>38}" for n in others))
     for size in sizes_of(args):
         medians = {n: statistics.median(samples[n, size]) for n in names}
-        line = f"{size:>10}" + "".join(f"{medians[n]:>14.2f}" for n in names)
+        line = f"{size:>10}" + "".join(f"{medians[n]:>17.2f}" for n in names)
         for n in others:
             rounds = [a / b for a, b in zip(samples[n, size], samples["tutti", size])]
-            line += f"{medians[n] / medians['tutti']:>20.2f} [{min(rounds):.2f}..{max(rounds):.2f}]"
+            line += f"{medians[n] / medians['tutti']:>22.2f} [{min(rounds):.2f}..{max(rounds):.2f}]"
         print(line)
     for n in others:
         ratios = [statistics.median(samples[n, size]) / statistics.median(samples["tutti", size])
@@ -237,6 +260,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=str(HERE.parent / "build"), help="build folder")
+    parser.add_argument("--collective", choices=COLLECTIVES, default="all_reduce", metavar="NAME",
+                        help=f"one of {', '.join(COLLECTIVES)} (default: %(default)s)")
     parser.add_argument("--procs", type=int, default=2)
     parser.add_argument("--hosts", type=int, default=0, help="network namespaces; 0: none")
     parser.add_argument("--rate", help="of what a host sends, as tc(8) has it, like 1gbit")
@@ -245,7 +270,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--min-bytes", type=parse_bytes, default=8)
     parser.add_argument("--max-bytes", type=parse_bytes, default=64 << 20)
-    parser.add_argument("--factor", type=int, default=4)
+    parser.add_argument("--factor", type=parse_factor, default=4)
     parser.add_argument("--iters", type=int, default=20)
     parser.add_argument("--small-iters", type=int, default=1000)
     parser.add_argument("--warmup", type=int, default=5)

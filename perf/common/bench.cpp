@@ -141,7 +141,7 @@ void Bench::run_sizes() {
     row.bytes = walk.bytes;
     row.count = walk.count;
     row.type = type_name(spec_.type);
-    row.op = tool_.info().reduces() ? op_name(spec_.op) : "none";
+    row.op = tool_.info().reduces() ? op_name(spec_.op) : tool_.op_name;
     row.root = tool_.info().rooted ? root_ : -1;
     if (place_.reporter != nullptr) place_.reporter->row_started(row);
     for (const bool in_place : {false, true}) {
@@ -154,7 +154,8 @@ void Bench::run_sizes() {
     }
     if (place_.reporter != nullptr) place_.reporter->row_finished(row);
     // What is point to point has one way only.
-    if (place_.reporter != nullptr && options_.explain && walk.count > 0 && tool_.source == nullptr)
+    if (place_.reporter != nullptr && options_.explain && walk.count > 0 &&
+        tool_.calls_collective())
       place_.reporter->explained(ranks_.comm(0).explain(tool_.info().name.data(), walk.count,
                                                         spec_.type, options_.windows));
   }
@@ -162,6 +163,7 @@ void Bench::run_sizes() {
 
 Bench::Part Bench::part_of(const BufferRule& rule, const Walk& walk, int rank) const {
   const CollectiveInfo& info = tool_.info();
+  if (tool_.uneven) return {0, walk.bytes};
   const std::size_t begin = info.first_element(rule, walk.count, rank) * element_;
   if (!CollectiveInfo::has(rule, rank, root_)) return {begin, begin};
   return {begin, begin + info.elements(rule, walk.count, ranks_.all_ranks()) * element_};
@@ -184,11 +186,11 @@ bool Bench::prepare(tuttiDataType_t type, Op op) {
                       "this tool has no test data for mulsum; choose another operation with -o");
     }
     const Walk one{.count = 1};
-    ranks_.for_each(false, [&](int i) {
+    run_stages(false, [&](int i, int stage) {
       std::byte* const data = buffers(i).probe.data();
       return tool_.run({data + part_of(tool_.info().input, one, ranks_.rank(i)).begin,
                         data + part_of(tool_.info().output, one, ranks_.rank(i)).begin, 1, type,
-                        library_op(op), 0, ranks_.comm(i).get(), streams_.of(i)});
+                        library_op(op), 0, ranks_.comm(i).get(), streams_.of(i), stage});
     });
     streams_.wait();
   } catch (const Exception& error) {
@@ -218,6 +220,15 @@ Bench::Walk Bench::walk_of(std::uint64_t bytes) const {
   const std::uint64_t blocks = tool_.info().blocks_among(ranks_.all_ranks());
   walk.count = bytes / element_ / blocks;
   walk.bytes = walk.count * blocks * element_;
+  if (tool_.uneven) {
+    // As in nccl-tests: the count is that of equal blocks in multiples of 16 bytes.
+    const std::uint64_t step = std::max<std::uint64_t>(1, 16 / element_);
+    walk.count = walk.count / step * step;
+    for (int i = 0; i < ranks_.count(); ++i)
+      walk.blocks.push_back(peer_blocks(ranks_.rank(i), ranks_.all_ranks(),
+                                        walk.count * blocks * element_, options_.spread, element_));
+    walk.bytes = walk.blocks[0].sent() * element_;
+  }
   walk.regions = walk.bytes == 0 ? 1 : std::max<std::uint64_t>(1, options_.max_bytes / walk.bytes);
   return walk;
 }
@@ -237,16 +248,24 @@ std::uint64_t Bench::timed_operations() const {
          static_cast<std::uint64_t>(options_.aggregated);
 }
 
+// Calls run(i, stage) for each of this thread's ranks, stage after stage.
+template <class Run>
+void Bench::run_stages(bool group, Run&& run) {
+  const int stages = tool_.stages != nullptr ? tool_.stages(ranks_.all_ranks()) : 1;
+  for (int stage = 0; stage < stages; ++stage)
+    ranks_.for_each(group, [&](int i) { return run(i, stage); });
+}
+
 // One operation at `offset` of the buffers, for each of this thread's ranks.
 void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool group) {
-  ranks_.for_each(group, [&](int i) {
+  run_stages(group, [&](int i, int stage) {
     RankBuffers& b = buffers(i);
     const std::byte* const from = (in_place ? b.receive : b.send).data() + offset;
     return tool_.run(
         {from + part_of(tool_.info().input, walk, ranks_.rank(i)).begin,
          b.receive.data() + offset + part_of(tool_.info().output, walk, ranks_.rank(i)).begin,
-         walk.count, spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(),
-         streams_.of(i)});
+         walk.count, spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(), streams_.of(i),
+         stage, tool_.uneven ? &walk.blocks[static_cast<std::size_t>(i)] : nullptr});
   });
 }
 
@@ -277,14 +296,15 @@ Measurement Bench::measure(const Walk& walk, bool in_place) {
   Measurement m;
   if (place_.reporter != nullptr) m.plan = plan_facts();
   m.time_us = combine_times(timing.seconds) * 1e6;
-  m.algbw = m.time_us > 0 ? static_cast<double>(walk.bytes) / 1e3 / m.time_us : 0;
-  // On GPUs a call is over before its operation; the bandwidth stays the operation's.
-  if (options_.report_cputime && streams_.on_gpus())
+  const std::size_t own = tool_.moves_own_block ? 0 : walk.count * element_;
+  m.algbw = m.time_us > 0 ? static_cast<double>(walk.bytes - own) / 1e3 / m.time_us : 0;
+  // A call on a stream is over before its operation; the bandwidth stays the operation's.
+  if (options_.report_cputime && streams_.asynchronous())
     m.time_us = combine_times(timing.cpu_seconds) * 1e6;
   m.graph = timing.graph;
   m.busbw = m.algbw * tool_.info().bus_factor(ranks_.all_ranks());
   if (options_.per_iteration) m.iterations = combine_iterations(timing.iterations);
-  if (options_.checks > 0 && !(in_place && tool_.source != nullptr)) {
+  if (options_.checks > 0 && (!in_place || tool_.checks_in_place())) {
     std::vector<Findings> found = check_timed(walk, in_place);
     for (int check = 0; check < options_.checks; ++check)
       check_separately(walk, check, in_place, found);
@@ -434,6 +454,7 @@ std::vector<Findings> Bench::check_timed(const Walk& walk, bool in_place) {
 // Compares the data that a rank received in a region: block by block where the blocks are of
 // different ranks. In an all-to-all each is the sender's block for this rank.
 void Bench::check_part(const Walk& walk, std::size_t region, int i, Findings& findings) {
+  if (tool_.uneven) return check_blocks(walk, region, i, findings);
   const CollectiveInfo& info = tool_.info();
   const Part part = part_of(info.output, walk, ranks_.rank(i));
   const std::size_t block = walk.count * element_;
@@ -449,6 +470,19 @@ void Bench::check_part(const Walk& walk, std::size_t region, int i, Findings& fi
     check_result(spec, (region + (transposed ? own_block : begin)) / element_,
                  buffers(i).receive.memory().part(region + begin, region + end), findings);
     begin = end;
+  }
+}
+
+// The same of blocks that differ.
+void Bench::check_blocks(const Walk& walk, std::size_t region, int i, Findings& findings) {
+  const PeerBlocks& blocks = walk.blocks[static_cast<std::size_t>(i)];
+  DataSpec spec = spec_;
+  for (std::size_t peer = 0; peer < blocks.origins.size(); ++peer) {
+    const std::size_t begin = region + blocks.receive_offsets[peer] * element_;
+    const std::size_t end = begin + blocks.receive_counts[peer] * element_;
+    spec.copied_from = static_cast<int>(peer);
+    check_result(spec, region / element_ + blocks.origins[peer],
+                 buffers(i).receive.memory().part(begin, end), findings);
   }
 }
 

@@ -23,6 +23,7 @@
 #include "common/ranks.hpp"
 #include "common/report.hpp"
 #include "common/streams.hpp"
+#include "common/traffic.hpp"
 
 namespace tutti::perf {
 
@@ -36,6 +37,8 @@ struct Arguments {
   int root;
   tuttiComm_t comm;
   tuttiStream_t stream;
+  int stage = 0;                       // of Tool::stages
+  const PeerBlocks* blocks = nullptr;  // of a Tool that is uneven; null in a probe
 };
 
 // A tool: a row of facts, of the table of collectives or like its rows, and the function that it
@@ -43,18 +46,34 @@ struct Arguments {
 struct Tool {
   using Run = tuttiResult_t (*)(const Arguments& arguments);
   using Source = int (*)(int rank, int ranks);
+  using Stages = int (*)(int ranks);
+  using Complete = std::string (*)(Options& options);
 
   Tool(Collective collective, Run function) : row(info_of(collective)), run(function) {}
   // Of point to point: each rank receives what rank source(...) sends. In place it is timed, as in
   // nccl-tests, and not checked, since what is sent from a buffer is received into.
   Tool(std::string_view name, Run function, Source from)
       : row{.name = name}, run(function), source(from) {}
+  // Of point to point in several stages, each of which needs what the one before received. The
+  // thread's ranks go from stage to stage together.
+  Tool(const CollectiveInfo& facts, Run function, Stages number)
+      : row(facts), run(function), stages(number), op_name(""), moves_own_block(false) {}
 
   CollectiveInfo row;
   Run run;
   Source source = nullptr;
+  Stages stages = nullptr;            // null: one
+  Complete complete = nullptr;        // adds to the options; returns what is wrong with them, or ""
+  std::string_view op_name = "none";  // in the table, of what does not reduce
+  bool moves_own_block = true;        // algbw counts the rank's own block too
+
+  bool uneven = false;  // an all-to-all with blocks of Options::spread, not checked in place
 
   [[nodiscard]] const CollectiveInfo& info() const { return row; }
+  [[nodiscard]] bool checks_in_place() const { return source == nullptr && !uneven; }
+  [[nodiscard]] bool calls_collective() const {
+    return source == nullptr && stages == nullptr && !uneven;
+  }
   [[nodiscard]] std::string program() const { return std::string(info().name) + "_perf"; }
 };
 
@@ -106,9 +125,10 @@ class Bench {
   // -e. A region holds the data of one operation; a rank's own block lies in it where it lies in
   // the data.
   struct Walk {
-    std::uint64_t count = 0;    // as in the interface
-    std::size_t bytes = 0;      // of the whole data
-    std::uint64_t regions = 1;  // iteration t uses region t mod regions
+    std::uint64_t count = 0;              // as in the interface
+    std::size_t bytes = 0;                // of the whole data
+    std::uint64_t regions = 1;            // iteration t uses region t mod regions
+    std::vector<PeerBlocks> blocks = {};  // of each of the thread's ranks, where they are uneven
     [[nodiscard]] std::size_t offset(std::uint64_t iteration) const {
       return bytes * (iteration % regions);
     }
@@ -133,11 +153,14 @@ class Bench {
   };
   [[nodiscard]] Part part_of(const BufferRule& rule, const Walk& walk, int rank) const;
   void check_part(const Walk& walk, std::size_t region, int i, Findings& findings);
+  void check_blocks(const Walk& walk, std::size_t region, int i, Findings& findings);
   void check_kept(const Walk& walk, std::size_t region, int i, Findings& findings);
   void warm_up();
   Measurement measure(const Walk& walk, bool in_place);
   Timing time_iterations(const Walk& walk, bool in_place);
   Timing time_graph(const Walk& walk, bool in_place);
+  template <class Run>
+  void run_stages(bool group, Run&& run);
   void issue_iteration(const Walk& walk, int iteration, bool in_place);
   void issue(const Walk& walk, std::size_t offset, bool in_place, bool group);
   void run_once(const Walk& walk, std::size_t offset, bool in_place);

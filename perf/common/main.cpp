@@ -208,8 +208,8 @@ class Process {
       } catch (const std::exception& error) {
         record(first, error);  // before others can meet what comes of it
         // Windows are the communicator's; a GPU's memory is freed when its kernels have ended, and
-        // it is the abort that ends those that wait.
-        if (gpus_ == nullptr) bench.reset();
+        // it is the abort that ends those that wait. So do asynchronous calls use it.
+        if (gpus_ == nullptr && !options_.asynchronous) bench.reset();
         if (group) group->abort();  // so that no other rank waits for this one
         ranks.abort();
       }
@@ -356,6 +356,15 @@ int end_without_run(const Tool& tool, const ParseOutcome& outcome, bool speaks) 
   return error == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+// Returns what a tool cannot do of what the options ask for, or nothing.
+std::string complete_options(const Tool& tool, Options& options) {
+  if (tool.stages != nullptr && options.aggregated > 1)
+    return fmt::format(
+        "-m: the stages of a {} need each other, and a group would run them together",
+        tool.info().name);
+  return tool.complete != nullptr ? tool.complete(options) : std::string();
+}
+
 // --procs forks ranks of its own, so it also works where the launcher's variables are damaged.
 bool forks(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
@@ -382,6 +391,10 @@ int run_tool(const Tool& tool, int argc, char** argv) {
   Options& options = *outcome.options;
   if (const std::string wrong = apply_environment(options, std::getenv); !wrong.empty()) {
     say(tool.program(), wrong);
+    return kUsageError;
+  }
+  if (const std::string wrong = complete_options(tool, options); !wrong.empty()) {
+    if (speaks) say(tool.program(), wrong);
     return kUsageError;
   }
   const FoundGpus found = options.may_use_gpus() ? find_gpus() : FoundGpus{};

@@ -86,6 +86,9 @@ void add_own_flags(CLI::App& app, Options& options) {
                  "processes count")
       ->default_val(1);
   app.add_option("--algo", options.algorithm, "force an algorithm (tutti-info lists them)");
+  app.add_flag("--async", options.asynchronous,
+               "on host memory: calls on a stream (tuttiStreamCreate) for each rank; with -C 1 the "
+               "time of the calls alone");
   app.add_flag("--plan", options.show_plan, "print the plan of each measured size");
   app.add_flag("--explain", options.explain,
                "print every candidate's price for each measured size, and why it lost");
@@ -240,6 +243,7 @@ void add_notes(Options& options) {
   constexpr std::string_view kNotYet = "this version does not have this feature";
   note(host && options.default_stream, "-y", kHost);
   note(host && options.graph_launches > 0, "-G", kHost);
+  note(!host && options.asynchronous, "--async", "calls on GPUs are always on streams");
   note(!host && options.local_register == 1, "-R 1", kNotYet);
   note(!host && options.local_register == 2, "-R 2", "windows are in host memory only");
   note(options.cta_policy != 0, "-x", host ? kHost : kNotYet);
@@ -271,6 +275,8 @@ std::string choose_memory(Options& options, const std::string& absence) {
   options.registered = !options.on_gpus() && options.local_register == 1;
   options.windows = !options.on_gpus() && options.local_register == 2;
   add_notes(options);
+  if (!options.on_gpus() && options.asynchronous && options.per_iteration)
+    return "--async: the iterations cannot be timed one by one (-I)";
   return check_graph(options);
 }
 

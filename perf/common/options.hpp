@@ -58,11 +58,13 @@ struct Options {
   bool per_iteration = false;            // -I
   int per_iteration_skip = 0;            // -K
   std::string algorithm;                 // --algo, else TUTTI_ALGO; empty: the library chooses
+  bool asynchronous = false;             // --async: calls on streams, on host memory too
   bool startup = false;                  // --startup
   bool show_plan = false;                // --plan
   bool explain = false;                  // --explain
   bool json_environment = false;         // --json-env
   std::uint64_t seed = 1;                // --seed
+  double spread = 1;                     // NCCL_TESTS_ALLTOALLV_SPREAD, of alltoallv_perf
   std::optional<double> required_busbw;  // NCCL_TESTS_MIN_BW, GB/s
   std::optional<Split> split;            // NCCL_TESTS_SPLIT: groups of processes, side by side
   Memory memory = Memory::kAuto;         // --memory; after choose_memory never kAuto

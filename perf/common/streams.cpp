@@ -7,6 +7,8 @@
 #include <chrono>
 #include <thread>
 
+#include "tutti/stream.h"
+
 namespace tutti::perf {
 
 Streams::Streams(Gpus* gpus, ThreadRanks& ranks, const Options& options)
@@ -18,11 +20,17 @@ Streams::Streams(Gpus* gpus, ThreadRanks& ranks, const Options& options)
     use(i);
     streams_.push_back(default_streams_ ? nullptr : gpus_->make_stream());
   }
+  for (int i = 0; !on_gpus() && options.asynchronous && i < count(); ++i) {
+    tuttiStream_t stream = nullptr;
+    check(tuttiStreamCreate(&stream));
+    host_streams_.push_back(stream);
+  }
 }
 
 Streams::~Streams() {
   for (const Gpus::Stream stream : streams_)
     if (stream != nullptr) gpus_->free_stream(stream);
+  for (const tuttiStream_t stream : host_streams_) static_cast<void>(tuttiStreamDestroy(stream));
 }
 
 void Streams::throw_reported() {
@@ -34,6 +42,8 @@ void Streams::throw_reported() {
 }
 
 void Streams::wait() {
+  for (int i = 0; i < static_cast<int>(host_streams_.size()); ++i)
+    check(tuttiStreamSynchronize(of(i)), ranks_.comm(i).get());
   if (!on_gpus()) return;
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < count(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The streams of one thread's ranks, the CUDA graphs that are captured from them, and marks by
-// which a GPU's own clock is read. On host memory there are none: a call has ended when it returns.
+// which a GPU's own clock is read. On host memory there are none, and a call has ended when it
+// returns, unless the options ask for asynchronous calls.
 //
 // One thread per object. Throws Exception, or std::runtime_error with CUDA's words.
 #pragma once
@@ -22,8 +23,12 @@ class Streams {
   ~Streams();
 
   [[nodiscard]] bool on_gpus() const { return gpus_ != nullptr; }
+  // Does a call return before its operation has ended?
+  [[nodiscard]] bool asynchronous() const { return on_gpus() || !host_streams_.empty(); }
   [[nodiscard]] tuttiStream_t of(int i) const {
-    return on_gpus() ? streams_[static_cast<std::size_t>(i)] : nullptr;
+    const auto index = static_cast<std::size_t>(i);
+    if (!on_gpus()) return host_streams_.empty() ? nullptr : host_streams_[index];
+    return streams_[index];
   }
   // Returns when all operations have ended. As nccl-tests' wait: asks the streams and the
   // communicators in turn, and throws what these report, or a timeout after -T seconds.
@@ -41,6 +46,7 @@ class Streams {
   int timeout_s_;
   bool default_streams_;
   std::vector<Gpus::Stream> streams_;
+  std::vector<tuttiStream_t> host_streams_;  // --async
 };
 
 // Records the work that the constructor's `issue` puts on the streams as one graph per rank.
