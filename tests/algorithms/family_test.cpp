@@ -138,6 +138,31 @@ TEST_P(Family, EveryOutputHasEveryContributionOnce) {
   at_every_rank_count([](const Schedule& schedule) { ContributionCount(schedule).run(); });
 }
 
+// Whoever says so is chosen for reductions that are not commutative; whoever does not say so though
+// it is true is missed there.
+TEST_P(Family, SaysWhetherItReducesInTheOrderOfRanks) {
+  using enum Collective;
+  for (const Collective collective : {kAllReduce, kReduce, kReduceScatter}) {
+    bool always = true;
+    for (std::int32_t p = 1; p <= 17; ++p) {
+      const std::int32_t roots = info_of(collective).rooted ? p : 1;
+      for (Rank root = 0; root < roots; ++root) {
+        const Problem problem{.collective = collective, .ranks = p, .root = root};
+        if (!GetParam()->supports(problem)) continue;
+        const bool proved = counts::proof_of(*build_schedule(*GetParam(), problem)).in_rank_order;
+        always = always && proved;
+        if (GetParam()->in_rank_order(problem)) {
+          EXPECT_TRUE(proved) << p << " ranks, root " << root;
+        }
+      }
+    }
+    const Problem many{.collective = collective, .ranks = 17};
+    if (GetParam()->supports(many)) {
+      EXPECT_EQ(GetParam()->in_rank_order(many), always) << name_of(collective);
+    }
+  }
+}
+
 // Those of the list are proved in proved_test.cpp.
 TEST_P(Family, IsProvedBetweenTheListedCounts) {
   for (const std::int32_t p : {47, 63, 65})

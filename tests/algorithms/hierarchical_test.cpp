@@ -175,6 +175,68 @@ TEST(Hierarchical, PartsTakeTheirOwnParameters) {
             samples::built("hierarchical:outer=circulant:outer.radix=3:groups=4x2", 8).ranks);
 }
 
+Schedule whole_of(const std::string& name, const Problem& problem) {
+  const Result<Schedule> built = build_schedule(**find_algorithm(name), problem);
+  EXPECT_TRUE(built) << name << ": " << built.error().message;
+  return built.value_or(Schedule{});
+}
+
+// Each block comes to a group once; the messages in a row are those of both parts.
+TEST(Hierarchical, AllGatherIsTheSumOfItsParts) {
+  for (const char* inner : {"ring", "rabenseifner", "circulant", "two_shot"})
+    for (const char* outer : {"ring", "rabenseifner", "circulant", "two_shot", "pat"})
+      for (const Equal& equal : kEqual) {
+        const Schedule whole =
+            whole_of(fmt::format("hierarchical:inner={}:outer={}:groups={}x{}", inner, outer,
+                                 equal.groups, equal.size),
+                     {.collective = Collective::kAllGather, .ranks = equal.groups * equal.size});
+        SCOPED_TRACE(whole.shape.algorithm);
+        const Schedule near = part(inner, Collective::kAllGather, equal.size);
+        const Schedule far = part(outer, Collective::kAllGather, equal.groups);
+        const Proof proof = counts::proof_of(whole);
+        EXPECT_EQ(proof.minimal_slots, 2U);
+        EXPECT_EQ(proof.depth, counts::proof_of(near).depth + counts::proof_of(far).depth);
+        EXPECT_EQ(whole.shape.chunks, static_cast<std::uint32_t>(whole.shape.ranks));
+        std::uint64_t between = 0, sent = 0;
+        for (Rank rank = 0; rank < whole.shape.ranks; ++rank)
+          for (const auto& message : counts::sent_by(whole.ranks[static_cast<std::size_t>(rank)])) {
+            sent += message.span.count();
+            if (message.to / equal.size != rank / equal.size) between += message.span.count();
+          }
+        const auto p = static_cast<std::uint64_t>(whole.shape.ranks);
+        EXPECT_EQ(sent, p * (p - 1));
+        EXPECT_EQ(between, p * static_cast<std::uint64_t>(equal.groups - 1));
+      }
+}
+
+TEST(Hierarchical, BroadcastIsTheSumOfItsParts) {
+  for (const char* inner : {"ring", "tree", "butterfly", "one_shot"})
+    for (const char* outer : {"ring", "tree", "butterfly", "one_shot"})
+      for (const char* groups : {"2x2", "3x4", "4+4+1", "1+5+2", "6x1", "1x6"}) {
+        const std::string name = fmt::format("hierarchical:form=leader:inner={}:outer={}:groups={}",
+                                             inner, outer, groups);
+        std::int32_t ranks = 1;
+        while (!(*find_algorithm(name))->supports({Collective::kBroadcast, ranks})) ++ranks;
+        for (Rank root = 0; root < ranks; ++root) {
+          const Schedule whole = whole_of(name, {Collective::kBroadcast, ranks, root});
+          SCOPED_TRACE(testing::Message() << name << ", root " << root);
+          EXPECT_EQ(counts::proof_of(whole).minimal_slots, 2U);
+          std::uint64_t sent = 0;
+          for (const RankProgram& program : whole.ranks) sent += counts::of(program).sent_chunks;
+          EXPECT_EQ(sent, std::uint64_t{whole.shape.chunks} * static_cast<unsigned>(ranks - 1));
+        }
+      }
+}
+
+// Between groups of different sizes the blocks of a rail are no regular span.
+TEST(Hierarchical, AllGatherTakesGroupsOfOneSizeOnly) {
+  const Algorithm& unequal = **find_algorithm("hierarchical:groups=4+2");
+  EXPECT_TRUE(unequal.supports({Collective::kAllReduce, 6}));
+  EXPECT_FALSE(unequal.supports({Collective::kAllGather, 6}));
+  for (std::int32_t ranks = 1; ranks <= 70; ++ranks)
+    EXPECT_TRUE((*find_algorithm("hierarchical"))->supports({Collective::kAllGather, ranks}));
+}
+
 TEST(Hierarchical, GroupsThatAreNotOfTheseRanksAreRefused) {
   const auto built = build_schedule(**find_algorithm("hierarchical:groups=4+4"),
                                     {.collective = Collective::kAllReduce, .ranks = 9});

@@ -23,7 +23,7 @@ std::vector<Part> all_parts() {
   std::vector<Part> parts;
   for (const std::string_view name :
        {"ring", "tree", "butterfly", "rabenseifner", "one_shot", "two_shot", "circulant",
-        "circulant:radix=3", "circulant:radix=5", "pat"})
+        "circulant:radix=3", "circulant:radix=5", "pat", "hierarchical"})
     for (std::size_t c = 1; c < kCollectiveCount; ++c) {
       const auto collective = static_cast<Collective>(c);
       if (collective != Collective::kAllReduce &&
@@ -125,8 +125,16 @@ TEST(Parts, MessagesInARowAreThoseOfTheIndex) {
       EXPECT_EQ(depth("butterfly", collective, p), levels);
     }
     EXPECT_EQ(depth("two_shot", kAllToAll, p), 1U);
+    if (std::has_single_bit(ranks)) {
+      EXPECT_EQ(depth("butterfly", kAllToAll, p), ranks - 1);
+    }
     EXPECT_EQ(depth("circulant", kAllToAll, p), counts::ceil_log(ranks, 2));
     EXPECT_EQ(depth("circulant:radix=3", kAllToAll, p), counts::ceil_log(ranks, 3));
+    std::uint32_t groups = 1;  // the most, of at least sqrt(p) ranks each
+    for (std::uint32_t g = 1; g * g <= ranks; ++g)
+      if (ranks % g == 0) groups = g;
+    EXPECT_EQ(depth("hierarchical", kAllGather, p),
+              counts::ceil_log(groups, 2) + (groups < ranks ? 1 : 0));
   }
 }
 

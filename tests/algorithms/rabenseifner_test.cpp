@@ -145,5 +145,49 @@ TEST(Rabenseifner, RanksKeepTheRangesOfThePage) {
   }
 }
 
+// The table in rabenseifner.cpp.
+TEST(RabenseifnerBroadcast, SendsWhatThePageSays) {
+  const Schedule schedule = build_schedule(**find_algorithm("rabenseifner"),
+                                           {.collective = Collective::kBroadcast, .ranks = 5})
+                                .value();
+  const auto run = [](std::uint32_t first, std::uint32_t count) {
+    return Span{.first = first, .run = count};
+  };
+  using Sent = std::vector<counts::SentMessage>;
+  const std::vector<Sent> expected{{{3, run(3, 2)},
+                                    {2, run(2, 1)},
+                                    {1, run(1, 1)},
+                                    {1, run(0, 1)},
+                                    {2, run(0, 2)},
+                                    {3, run(0, 3)}},
+                                   {{4, run(0, 3)}},
+                                   {{1, run(2, 1)}},
+                                   {{4, run(4, 1)}, {4, run(3, 1)}},
+                                   {{1, run(3, 2)}, {2, run(3, 2)}}};
+  for (std::size_t rank = 0; rank < 5; ++rank)
+    EXPECT_EQ(counts::sent_by(schedule.ranks[rank]), expected[rank]) << "rank " << rank;
+}
+
+TEST(RabenseifnerBroadcast, FormulasHoldAtEveryCountAndRoot) {
+  for (std::int32_t p = 2; p <= 65; ++p)
+    for (const Rank root : {0, p / 3, p - 1}) {
+      SCOPED_TRACE(testing::Message() << p << " ranks, root " << root);
+      const Schedule schedule =
+          build_schedule(**find_algorithm("rabenseifner"), {Collective::kBroadcast, p, root})
+              .value();
+      const auto ranks = static_cast<std::uint32_t>(p);
+      const Proof proof = counts::proof_of(schedule);
+      const std::uint32_t rounds = counts::ceil_log(ranks, 2);
+      EXPECT_LE(proof.depth, 2 * rounds - 1);
+      if (std::has_single_bit(ranks)) {
+        EXPECT_EQ(proof.depth, 2 * rounds - 1);
+        EXPECT_EQ(proof.max_sent_chunks, 2 * (ranks - 1));
+      }
+      std::uint64_t sent = 0;
+      for (const RankProgram& program : schedule.ranks) sent += counts::of(program).sent_chunks;
+      EXPECT_EQ(sent, std::uint64_t{ranks} * (ranks - 1));  // (p-1) n, of n = p chunks
+    }
+}
+
 }  // namespace
 }  // namespace tutti

@@ -164,7 +164,7 @@ TEST(Symmetry, IsDeclaredWhereThereIsOne) {
                                        {"two_shot", 36 * 4},
                                        {"two_shot:access=remote", 36 * 3},
                                        {"one_shot", 36},
-                                       {"butterfly", 20},
+                                       {"butterfly", 20 + 7},
                                        {"rabenseifner", 20 + 2 * 7},
                                        {"tree", 0}}) {
     const Algorithm& algorithm = *find_algorithm(name).value();

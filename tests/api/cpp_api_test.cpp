@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -47,6 +48,35 @@ void expect_sum(Communicator& comm) {
   std::vector<std::int32_t> values(100, comm.rank());
   comm.all_reduce(values);
   EXPECT_THAT(values, Each(comm.nranks() * (comm.nranks() - 1) / 2));
+}
+
+TEST(CppApi, CallsOnStreamsReturnAndEventsOrderThem) {
+  run_ranks(2, [](Communicator& comm) {
+    Stream stream, other;
+    const Event summed;
+    std::vector<std::int32_t> values(100, comm.rank() + 1);
+    std::int32_t seen = 0;
+    comm.all_reduce(values, tuttiSum, stream.get());
+    stream.record(summed);
+    other.wait(summed);
+    other.launch(
+        [&values, &seen, kept = std::make_unique<int>(4)]() noexcept { seen = values[0] + *kept; });
+    other.synchronize();
+    EXPECT_EQ(seen, 7);
+    EXPECT_TRUE(summed.done() && stream.done());
+    Stream moved = std::move(stream);
+    comm.barrier(moved.get());
+    summed.synchronize();
+    moved.synchronize();
+    std::vector<std::int32_t> differing(comm.rank() == 0 ? 1 : 2);
+    try {
+      comm.all_reduce(differing, tuttiSum, moved.get());
+      moved.synchronize();
+      FAIL() << "calls that differ have succeeded";
+    } catch (const Exception& error) {
+      EXPECT_EQ(error.code(), tuttiInvalidUsage);
+    }
+  });
 }
 
 TEST(CppApi, AnEmptyCommunicatorThrowsAndIsFilledByAMove) {

@@ -102,8 +102,9 @@ TEST(Devices, WhereThereIsNoneIsSaid) {
   EXPECT_EQ(tuttiCommCuDevice(comm, &device), tuttiSuccess);
   EXPECT_EQ(device, TUTTI_DEVICE_HOST);
   float data = 1;
-  EXPECT_EQ(tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiSum, comm, &data), tuttiNotSupported);
-  EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 0 has no CUDA device"));
+  EXPECT_EQ(tuttiAllReduce(&data, &data, 1, tuttiFloat, tuttiSum, comm, &data),
+            tuttiInvalidArgument);
+  EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("stream was not made by tuttiStreamCreate"));
   EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 

@@ -26,6 +26,9 @@ TEST(Types, NamesRoundTrip) {
     const auto op = static_cast<ReduceOp>(i);
     EXPECT_EQ(parse_reduce_op(name_of(op)), op);
   }
+  // The program's own have a name for messages, and none on command lines.
+  EXPECT_EQ(name_of(ReduceOp::kUserInOrder), "user_in_order");
+  EXPECT_FALSE(parse_reduce_op("user"));
   EXPECT_FALSE(parse_data_type("float32"));
   EXPECT_FALSE(parse_reduce_op(""));
 }

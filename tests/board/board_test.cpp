@@ -80,6 +80,20 @@ TEST(Board, RemembersTheLast64OperationsOfEveryRank) {
   EXPECT_FALSE(boards[0]->signature(1, 100));
 }
 
+TEST(Board, RemembersTheSizesOfBlocks) {
+  const auto planes = join_threads(2);
+  const auto boards = open_boards(planes);
+  OperationSignature sized = signature_of(1);
+  sized.collective = Collective::kReduceScatterV;
+  sized.root = 0;
+  sized.sizes = 0x7fffffff;  // as a root it would be out of range
+  boards[1]->enter(sized);
+  EXPECT_EQ(boards[0]->signature(1, 1), sized);
+  OperationSignature others = sized;
+  --others.sizes;
+  EXPECT_NE(others.hash(), sized.hash());
+}
+
 // Calls run ahead of what they enqueue; who looks at the device says how far that is.
 TEST(Board, OperationsOnADeviceEndAfterTheirCalls) {
   const auto planes = join_threads(2);

@@ -202,7 +202,7 @@ Problem all_reduce(std::int32_t ranks) {
   return {.collective = Collective::kAllReduce, .ranks = ranks};
 }
 
-constexpr Call kCall{.collective = Collective::kAllReduce, .count = 250};
+const Call kCall{.collective = Collective::kAllReduce, .count = 250};
 
 TEST(WithGroups, AHierarchyTakesThoseOfTheJob) {
   Settings settings = *make_settings({}, 4);

@@ -24,7 +24,7 @@
 namespace tutti::test {
 namespace {
 
-constexpr Call kThousand{.collective = Collective::kAllReduce, .count = 1000};
+const Call kThousand{.collective = Collective::kAllReduce, .count = 1000};
 
 using ::testing::HasSubstr;
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control plane's parts by themselves: ids, packets, addresses, the mailbox, death watch.
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <filesystem>
+#include <new>
 #include <random>
 
 #include "base/host.hpp"
@@ -278,6 +280,24 @@ INSTANTIATE_TEST_SUITE_P(Modes, Watch, ::testing::Values(WatchMode::kPidfd, Watc
                          [](const auto& chosen) {
                            return chosen.param == WatchMode::kPidfd ? "Pidfd" : "Poll";
                          });
+
+// As where memory has run out: the order to stop the thread is posted work.
+TEST(Loop, RunsPostedWorkThoughACallbackThrowsEachTime) {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const UniqueFd reader(pipe[0]), writer(pipe[1]);
+  const auto loop = EventLoop::create();
+  ASSERT_TRUE(loop);
+  ASSERT_NE((*loop)->add(reader.get(), EPOLLIN, [](std::uint32_t) { throw std::bad_alloc(); }), 0U);
+  ASSERT_EQ(::write(writer.get(), "x", 1), 1);  // ready before the posted work, and stays so
+  bool ran = false;
+  (*loop)->post([&] { ran = true; });
+  for (int turn = 0; turn < 100 && !ran; ++turn) try {
+      (*loop)->run_once(0);
+    } catch (const std::bad_alloc&) {
+    }
+  EXPECT_TRUE(ran);
+}
 
 TEST(Watch, PlansOneTargetForEachProcessItCanSee) {
   const auto member = [](Rank rank, std::int32_t pid, std::uint64_t host, std::uint64_t space) {

@@ -14,45 +14,50 @@ namespace {
 
 constexpr std::uint64_t kSlotBytes = (128 << 10) + kSlotHeaderBytes;
 constexpr std::uint64_t kArenaBytes = 8 << 20;
-constexpr std::uint64_t kCount = 200'003;
+// Of several slices, and of one, in which the chunks of a message may lie one behind the other.
+constexpr std::uint64_t kManySlices = 200'003, kOneSlice = 24'000;
 constexpr std::uint32_t kSeed = 20'261'122;
 
 struct Case {
   const Algorithm* algorithm;
   std::int32_t ranks;
   bool in_place;
+  std::uint64_t count;
 };
 
 std::string name_of_case(const testing::TestParamInfo<Case>& info) {
   std::string name(info.param.algorithm->name);
   std::ranges::replace_if(
       name, [](char letter) { return letter == ':' || letter == '='; }, '_');
-  return name + "_p" + std::to_string(info.param.ranks) + (info.param.in_place ? "_in_place" : "");
+  return name + "_p" + std::to_string(info.param.ranks) + (info.param.in_place ? "_in_place" : "") +
+         (info.param.count == kOneSlice ? "_one_slice" : "");
 }
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const Algorithm* algorithm : all_algorithms())
     for (const std::int32_t ranks : {2, 3, 4, 8})
-      for (const bool in_place : {false, true}) cases.push_back({algorithm, ranks, in_place});
+      for (const bool in_place : {false, true})
+        for (const std::uint64_t count : {kManySlices, kOneSlice})
+          cases.push_back({algorithm, ranks, in_place, count});
   return cases;
 }
 
 class Lending : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    const auto [algorithm, ranks, in_place] = GetParam();
+    const auto [algorithm, ranks, in_place, count] = GetParam();
     for (Rank r = 0; r < ranks; ++r)
       plans_.push_back(*compile_plan(
           *algorithm, {.collective = Collective::kAllReduce, .ranks = ranks},
           {.protocol = Protocol::kSlots, .slot_bytes = kSlotBytes, .arena_bytes = kArenaBytes}, r));
     for (const Plan& plan : plans_) executors_.push_back(fabric_.bind(plan));
-    want_.assign(kCount, 0);
+    want_.assign(count, 0);
     for (std::size_t r = 0; r < plans_.size(); ++r) {
-      inputs_.emplace_back(kCount);
+      inputs_.emplace_back(count);
       for (std::int32_t& value : inputs_.back()) value = static_cast<std::int32_t>(random_() % 999);
-      for (std::size_t i = 0; i < kCount; ++i) want_[i] += inputs_.back()[i];
-      outputs_.emplace_back(kCount, -7);
+      for (std::size_t i = 0; i < count; ++i) want_[i] += inputs_.back()[i];
+      outputs_.emplace_back(count, -7);
     }
   }
   [[nodiscard]] std::vector<std::int32_t>& result(std::size_t rank) {
@@ -63,7 +68,7 @@ class Lending : public testing::TestWithParam<Case> {
       const Call call{.collective = Collective::kAllReduce,
                       .input = inputs_[r].data(),
                       .output = result(r).data(),
-                      .count = kCount,
+                      .count = GetParam().count,
                       .type = DataType::kInt32};
       ASSERT_TRUE(
           executors_[r]->start({.call = &call,
@@ -103,30 +108,41 @@ class Lending : public testing::TestWithParam<Case> {
   std::vector<std::int32_t> want_;
 };
 
-// Has any rank a message of one chunk that lies in the user's memory? Others are copied together.
-bool any_to_lend(const std::vector<Plan>& plans) {
-  const auto is_users = [](const PlanOperand& operand) {
-    return operand.kind == OperandKind::kLocal && operand.buffer != BufferKind::kScratch;
-  };
-  for (const Plan& plan : plans)
+// Do the chunks lie one behind the other? In slices, those of one chunk alone do.
+bool in_one_piece(const Span& span, const Plan& plan, std::uint64_t count) {
+  if (span.count() == 1) return true;
+  const bool ascends = span.repetitions == 1 || span.stride == span.run;
+  return ascends && span.first + span.count() <= plan.shape.chunks &&
+         plan.slices_for(count, sizeof(std::int32_t)) == 1;
+}
+
+// Has any rank a message that lies in one piece of the user's memory?
+bool any_to_lend(const std::vector<Plan>& plans, std::uint64_t count) {
+  for (const Plan& plan : plans) {
+    const auto may_lend = [&](const PlanOperand& operand) {
+      return operand.kind == OperandKind::kLocal && operand.buffer != BufferKind::kScratch &&
+             in_one_piece(operand.span, plan, count);
+    };
+    const std::uint64_t chunk_bytes = count / plan.shape.chunks * sizeof(std::int32_t) /
+                                      plan.slices_for(count, sizeof(std::int32_t));
     for (const PlanStep& step : plan.steps) {
       const std::span operands(&plan.operands[step.first_operand],
                                std::size_t{step.destinations} + step.sources);
       const auto written = operands.first(step.destinations);
       const bool sends =
           std::ranges::find(written, OperandKind::kSend, &PlanOperand::kind) != written.end();
-      const bool copies = step.sources == 1 && is_users(operands.back());
-      if (sends && operands.front().span.count() == 1 &&
-          (copies || std::ranges::any_of(written, is_users)))
-        return true;
+      const bool large = operands.front().span.count() * chunk_bytes >= kLeastLentBytes;
+      const bool copies = step.sources == 1 && may_lend(operands.back());
+      if (sends && large && (copies || std::ranges::any_of(written, may_lend))) return true;
     }
+  }
   return false;
 }
 
 TEST_P(Lending, WhatIsLentArrivesAsItWas) {
   start(true);
   run();
-  EXPECT_EQ(lent_bytes() > 0, any_to_lend(plans_));
+  EXPECT_EQ(lent_bytes() > 0, any_to_lend(plans_, GetParam().count));
 }
 
 TEST_P(Lending, NothingIsLentUnasked) {

@@ -16,7 +16,8 @@ import sys
 
 LIBRARY = "libtutti.so"
 PROGRAMS = ["all_reduce_perf", "tutti-plan", "tutti-info", "tutti-sim", "tutti-tune",
-            "tutti-validate"]
+            "tutti-validate", "regret"]
+SCRIPTS = ["tutti_perf"]
 
 
 def run(*command, env=None, cwd=None):
@@ -50,8 +51,10 @@ class Installed:
         first = os.path.join(self.options.work, "first")
         run(self.options.cmake, "--install", self.options.build, "--prefix", first)
         os.rename(first, self.prefix)
-        for name in ("include/tutti/tutti.h", "include/tutti/explain.h", "include/tutti/tutti.hpp",
-                     *[f"bin/{program}" for program in PROGRAMS]):
+        for name in ("include/tutti/tutti.h", "include/tutti/explain.h", "include/tutti/stream.h",
+                     "include/tutti/user_op.h",
+                     "include/tutti/tutti.hpp",
+                     *[f"bin/{program}" for program in PROGRAMS + SCRIPTS]):
             expect(os.path.isfile(os.path.join(self.prefix, name)), f"{name} is installed")
         expect(os.path.isfile(self.library), f"{LIBRARY} is installed")
 
@@ -191,6 +194,8 @@ class Installed:
             if LIBRARY in needed:
                 expect(self.prefix in needed, f"{name} finds the installed library:\n{needed}")
             run(program, "--help", env=self.clean_env, cwd="/")
+        for name in SCRIPTS:
+            run(os.path.join(self.prefix, "bin", name), "--version", env=self.clean_env, cwd="/")
 
 
 def main():

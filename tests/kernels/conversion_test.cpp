@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <random>
 #include <string>
 #include <tuple>
@@ -115,6 +116,42 @@ INSTANTIATE_TEST_SUITE_P(Types, Conversion,
                            return std::string(name_of(std::get<0>(tested.param))) + "_" +
                                   std::get<1>(tested.param);
                          });
+
+// All values there are, at every length of the loop's tail, to fp32 and back.
+TEST(FloatConversions, WidenExactlyAndRoundTrip) {
+  for (const DataType type :
+       {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8e4m3, DataType::kFloat8e5m2})
+    for (const char* const isa : {"scalar", "avx2", "avx512"}) {
+      const FloatConversion conversion = conversion_for(isa, type);
+      if (conversion.widen == nullptr) continue;  // not on this machine
+      const std::size_t each = element_bytes(type), count = each == 1 ? 256 : kPatterns;
+      std::vector<std::uint8_t> stored(count * each), back(count * each + 1, 0xa5);
+      for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t b = 0; b < each; ++b)
+          stored[i * each + b] = static_cast<std::uint8_t>(i >> (8 * b));
+      std::vector<float> wide(count);
+      for (std::size_t from = 0; from < 40; ++from) {
+        conversion.widen(&stored[from * each], wide.data(), count - from);
+        conversion.narrow(wide.data(), back.data(), count - from);
+        for (std::size_t i = 0; i < count - from; ++i) {
+          const double want = reference::decode(type, i + from);
+          if (want != want) {
+            ASSERT_NE(wide[i], wide[i]) << isa << " " << name_of(type) << " " << i + from;
+            continue;
+          }
+          ASSERT_EQ(wide[i], want) << isa << " " << name_of(type) << " " << i + from;
+          if (std::isinf(want) && each == 1) continue;  // saturates
+          for (std::size_t b = 0; b < each; ++b)
+            ASSERT_EQ(back[i * each + b], stored[(i + from) * each + b])
+                << isa << " " << name_of(type) << " " << i + from;
+        }
+        ASSERT_EQ(back.back(), 0xa5) << "written beyond the end";
+      }
+    }
+  EXPECT_EQ(conversion_of(DataType::kFloat32).widen, nullptr);
+  EXPECT_EQ(conversion_of(DataType::kInt8).narrow, nullptr);
+  EXPECT_EQ(conversion_for("sse9", DataType::kFloat16).widen, nullptr);
+}
 
 }  // namespace
 }  // namespace tutti

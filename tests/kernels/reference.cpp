@@ -155,6 +155,9 @@ std::uint64_t reduce_integer(DataType type, ReduceOp op, std::span<const std::ui
       case ReduceOp::kLogicalXor:
         value = (value != 0) != (next != 0);
         break;
+      case ReduceOp::kUser:
+      case ReduceOp::kUserInOrder:
+        break;  // have no kernel
     }
   }
   if (average_over > 1) value = value / average_over;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header in a C11 translation unit: initializers, and calls without a communicator. */
 #include "tutti/explain.h"
+#include "tutti/stream.h"
 #include "tutti/tutti.h"
 
 _Static_assert(sizeof(tuttiUniqueId) == TUTTI_UNIQUE_ID_BYTES, "128 bytes");

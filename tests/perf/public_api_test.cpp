@@ -25,6 +25,7 @@ static_assert(data_type_of<Bfloat16> == tuttiBfloat16);
 static_assert(Element<Half> && !Element<bool> && !Element<std::string>);
 static_assert(WritableElementRange<std::vector<float>&> && WritableElementRange<std::span<float>>);
 static_assert(!WritableElementRange<const std::vector<float>&>);
+static_assert(!WritableElementRange<std::vector<float>>);  // its result would be gone
 static_assert(!WritableElementRange<std::span<const float>>);
 static_assert(!std::is_copy_constructible_v<Communicator>);
 static_assert(std::is_nothrow_move_constructible_v<Communicator>);

@@ -37,7 +37,7 @@ CONNECTION = [f"transports/{name}.hpp" for name in (
 PLAN = [*BELOW_MODEL, "src/model", "src/plan", *CONNECTION]
 EXEC = [*PLAN, "src/kernels", "src/exec"]
 BOARD = ["src/base", *CONNECTION, "src/control", "src/board"]
-COMM = [PUBLIC, *EXEC, "src/device", *BOARD, "transports", "src/comm"]
+COMM = [PUBLIC, *EXEC, "src/device", *BOARD, "src/stream", "transports", "src/comm"]
 LAYERS = {
     "include": [],
     "src/base": [],
@@ -52,6 +52,7 @@ LAYERS = {
     "src/exec": EXEC,
     "src/device": EXEC,
     "src/control": ["src/base", *CONNECTION],
+    "src/stream": ["src/base", *CONNECTION, "src/control"],
     "src/board": BOARD,
     "src/launch": ["src/base", *CONNECTION, "src/control"],
     "src/comm": COMM,

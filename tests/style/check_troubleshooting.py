@@ -20,7 +20,7 @@ EXPLAINED_BY_TEXT = {
     "src/base/result.cpp", "src/api/api.cpp", "src/api/config.cpp",
     "src/api/explain.cpp", "src/api/launch.cpp",
     "src/api/memory.cpp", "src/board/board.cpp",
-    "src/board/board_open.cpp", "src/comm/run_operations.cpp",
+    "src/board/board_open.cpp", "src/comm/issue.cpp", "src/comm/run_operations.cpp",
     "src/control/join.cpp",
 }
 # What ends every rank's calls: each of its texts has an entry, not just one.

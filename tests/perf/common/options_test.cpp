@@ -57,6 +57,14 @@ TEST(Options, ALaunchersProcessesTakeThePlaceOfProcs) {
   EXPECT_EQ(alone.processes, 3);
 }
 
+TEST(Options, AsynchronousCallsHaveNoTimesOfIterations) {
+  Options alone = *parse("--async").options;
+  EXPECT_TRUE(alone.asynchronous);
+  EXPECT_EQ(choose_memory(alone, "no GPU"), "");
+  Options both = *parse("--async -I 1").options;
+  EXPECT_THAT(choose_memory(both, "no GPU"), testing::StartsWith("--async: "));
+}
+
 TEST(Options, ShortAndLongNamesMeanTheSame) {
   const char* kShort =
       "-t 2 -g 3 -b 8 -e 64K -i 4K -f 4 -n 7 -w 5 -m 2 -N 3 -p 1 -c 2 -o max -d half -r 1 -z 3 "
