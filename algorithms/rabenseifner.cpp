@@ -53,6 +53,13 @@
 //   bytes sent by a rank    2(p-1)/p * n by the root at a power of two; all together (p-1) n, the
 //                           least there is
 //   connections to a rank   at most ceil(log2 p)
+//
+// Reduce is the reduce-scatter, counted from the root on, and then the scatter backwards: the first
+// rank of each range collects the sums of its second part.
+//
+//   messages in a row       at most 2 ceil(log2 p)
+//   bytes sent by a rank    (p-1)/p * n and what it collected, at most n/2 and its own chunk
+//   scratch of a rank       ceil(p/2) chunks: it has an output at the root alone
 #include <bit>
 #include <vector>
 
@@ -108,23 +115,29 @@ std::vector<Cut> cuts_of(Rank p, Rank rank) {
   return cuts;
 }
 
-// A rank's last cut is of two ranks, or of three with this one alone in the second part: it takes a
-// message in either, so the last step completes the own chunk.
-void add_reduce_scatter(const std::vector<Cut>& cuts, LaneBuilder& lane) {
+// The scratch rooms of chunks that the rank still has after its first cut.
+Operand rooms_of(const std::vector<Cut>& cuts, const Range& range) {
+  return scratch(chunks(range.first - cuts.front().kept.first, range.count));
+}
+
+// `at` says which rank is the i-th; the own chunk ends in `result`. A rank's last cut is of two
+// ranks, or of three with this one alone in the second part: it takes a message in either, so the
+// last step completes the own chunk.
+template <typename At>
+void add_reduce_scatter(const std::vector<Cut>& cuts, At at, const Operand& result,
+                        LaneBuilder& lane) {
   bool summed = false;  // does scratch hold the sums so far, or the input still?
-  const auto rooms = [&](const Range& range) {
-    return scratch(chunks(range.first - cuts.front().kept.first, range.count));
-  };
+  const auto rooms = [&](const Range& range) { return rooms_of(cuts, range); };
   for (const Cut& cut : cuts) {
     const auto sum = [&](const Range& range) {
       return summed ? rooms(range) : input(range.span());
     };
-    lane.step().to(send(cut.to.front(), kTag, cut.given.span())).from(sum(cut.given));
+    lane.step().to(send(at(cut.to.front()), kTag, cut.given.span())).from(sum(cut.given));
     if (cut.from.empty()) continue;
     const bool last = &cut == &cuts.back();
-    StepBuilder step = lane.step().to(last ? output(cut.kept.span()) : rooms(cut.kept));
+    StepBuilder step = lane.step().to(last ? result : rooms(cut.kept));
     if (!cut.upper()) step.from(sum(cut.kept));
-    for (const Rank from : cut.from) step.from(recv(from, kTag, cut.kept.span()));
+    for (const Rank from : cut.from) step.from(recv(at(from), kTag, cut.kept.span()));
     if (cut.upper()) step.from(sum(cut.kept));
     if (last) step.finish();
     summed = true;
@@ -145,13 +158,49 @@ void add_all_gather(const std::vector<Cut>& cuts, LaneBuilder& lane) {
   }
 }
 
-// Every number of a cut is counted from the root on. Only the root's data is in its input.
+// The ranks counted from the root on, and the cuts of one of them.
+struct FromRoot {
+  Rank ranks, root;
+  std::uint32_t own;
+  std::vector<Cut> cuts;
+
+  FromRoot(const Problem& problem, Rank rank)
+      : ranks(problem.ranks),
+        root(problem.root),
+        own(static_cast<std::uint32_t>((rank - root + ranks) % ranks)),
+        cuts(cuts_of(ranks, static_cast<Rank>(own))) {}
+  [[nodiscard]] Rank at(std::int64_t index) const {
+    return static_cast<Rank>((index + root) % ranks);
+  }
+  static std::uint32_t first_of(const Cut& cut) {
+    return std::min(cut.kept.first, cut.given.first);
+  }
+};
+
+// Only the root has an output.
+void add_reduce(const Problem& problem, Rank rank, LaneBuilder& lane) {
+  const FromRoot view(problem, rank);
+  const auto sums = [&](const Range& range) {
+    return view.own == 0 ? output(range.span()) : rooms_of(view.cuts, range);
+  };
+  add_reduce_scatter(
+      view.cuts, [&](Rank index) { return view.at(index); }, sums({view.own, 1}), lane);
+  for (auto cut = view.cuts.rbegin(); cut != view.cuts.rend(); ++cut) {
+    const Span given = cut->given.span(), kept = cut->kept.span();
+    if (view.own == FromRoot::first_of(*cut)) {
+      lane.step().to(sums(cut->given)).from(recv(view.at(cut->given.first), kTag, given));
+    } else if (view.own == cut->kept.first) {
+      lane.step().to(send(view.at(cut->given.first), kTag, kept)).from(sums(cut->kept));
+    }
+  }
+}
+
+// Only the root's data is in its input.
 void add_broadcast(const Problem& problem, Rank rank, LaneBuilder& lane) {
-  const Rank p = problem.ranks;
-  const auto at = [&](std::int64_t index) { return static_cast<Rank>((index + problem.root) % p); };
-  const auto own = static_cast<std::uint32_t>((rank - problem.root + p) % p);
-  const std::vector<Cut> cuts = cuts_of(p, static_cast<Rank>(own));
-  const auto first_of = [](const Cut& cut) { return std::min(cut.kept.first, cut.given.first); };
+  const FromRoot view(problem, rank);
+  const auto& [ranks, root, own, cuts] = view;
+  const auto at = [&](std::int64_t index) { return view.at(index); };
+  const auto first_of = [](const Cut& cut) { return FromRoot::first_of(cut); };
   for (const Cut& cut : cuts) {
     if (own == first_of(cut)) {
       const Span theirs = cut.given.span();
@@ -179,6 +228,15 @@ void add_broadcast(const Problem& problem, Rank rank, LaneBuilder& lane) {
   }
 }
 
+void add_part(const Problem& problem, Rank rank, LaneBuilder& lane) {
+  if (problem.collective == Collective::kBroadcast) return add_broadcast(problem, rank, lane);
+  if (problem.collective == Collective::kReduce) return add_reduce(problem, rank, lane);
+  const std::vector<Cut> cuts = cuts_of(problem.ranks, rank);
+  if (problem.collective == Collective::kAllGather) return add_all_gather(cuts, lane);
+  const auto at = [](Rank index) { return index; };
+  add_reduce_scatter(cuts, at, output(cuts.back().kept.span()), lane);
+}
+
 class Rabenseifner final : public Algorithm {
  public:
   constexpr Rabenseifner()
@@ -189,7 +247,8 @@ class Rabenseifner final : public Algorithm {
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kBroadcast});
+    return is_among(problem.collective,
+                    {kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce});
   }
 
   [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
@@ -214,7 +273,7 @@ class Rabenseifner final : public Algorithm {
 
   [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
     const Fold fold{problem.ranks};
-    if (problem.collective == Collective::kBroadcast) return {};
+    if (info_of(problem.collective).rooted) return {};
     if (problem.collective == Collective::kAllReduce || fold.excess() == 0) return fold.symmetry();
     return {};
   }
@@ -222,16 +281,8 @@ class Rabenseifner final : public Algorithm {
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     if (problem.ranks == 1) return copy_alone(problem, 1);
     LaneBuilder lane("halving");
-    if (problem.collective == Collective::kBroadcast) {
-      add_broadcast(problem, rank, lane);
-      return assemble(std::move(lane));
-    }
     if (problem.collective != Collective::kAllReduce) {
-      const std::vector<Cut> cuts = cuts_of(problem.ranks, rank);
-      if (problem.collective == Collective::kReduceScatter)
-        add_reduce_scatter(cuts, lane);
-      else
-        add_all_gather(cuts, lane);
+      add_part(problem, rank, lane);
       return assemble(std::move(lane));
     }
     const Fold fold{problem.ranks};
@@ -256,15 +307,17 @@ class Rabenseifner final : public Algorithm {
   // At a cut of an odd number the second part's last rank takes two messages.
   [[nodiscard]] ScheduleShape part_shape(const Problem& problem) const {
     const auto p = static_cast<std::uint32_t>(problem.ranks);
-    const bool scatters = problem.collective == Collective::kReduceScatter;
+    const CollectiveInfo& info = info_of(problem.collective);
+    // A reduce-scatter of two ranks needs no room: each has one sum, the last.
+    const bool keeps_sums = info.reduces() && (info.rooted || p > 2);
     const int incoming =
-        scatters ? std::bit_width(p) + std::popcount(p) - 2 : std::bit_width(p - 1);
+        info.reduces() ? std::bit_width(p) + std::popcount(p) - 2 : std::bit_width(p - 1);
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,
             .root = problem.root,
             .chunks = p,
-            .scratch_chunks = scatters && p > 2 ? (p + 1) / 2 : 0,
+            .scratch_chunks = keeps_sums && p > 1 ? (p + 1) / 2 : 0,
             .max_incoming = static_cast<std::uint32_t>(incoming),
             .max_per_pair = p > 1 ? 1U : 0U,
             .max_message_chunks = (p + 1) / 2};

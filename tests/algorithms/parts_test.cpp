@@ -81,6 +81,12 @@ std::uint64_t hops(std::uint64_t number, std::uint64_t base) {
   return hops;
 }
 
+// What the first ranks of all parts of `ranks` collect, each range being cut in halves.
+std::uint64_t collected(std::uint64_t ranks) {
+  if (ranks < 2) return 0;
+  return ranks / 2 + collected((ranks + 1) / 2) + collected(ranks / 2);
+}
+
 // What all ranks together send, in chunks.
 std::uint64_t needed(const Part& part, const ScheduleShape& shape) {
   using enum Collective;
@@ -96,6 +102,8 @@ std::uint64_t needed(const Part& part, const ScheduleShape& shape) {
     const bool by_default = part.algorithm == "circulant";
     return p * all_hops(by_default ? 2 : static_cast<std::uint64_t>(part.algorithm.back() - '0'));
   }
+  if (part.algorithm == "rabenseifner" && part.collective == kReduce)
+    return (p - 1) * p + collected(p);
   // Half an all-reduce: each rank sends (p-1)/p of the bytes, or the tree's and star's edges.
   return (p - 1) * shape.chunks;
 }

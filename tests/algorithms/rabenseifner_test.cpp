@@ -189,5 +189,23 @@ TEST(RabenseifnerBroadcast, FormulasHoldAtEveryCountAndRoot) {
     }
 }
 
+TEST(RabenseifnerReduce, FormulasHoldAtEveryCountAndRoot) {
+  for (std::int32_t p = 2; p <= 65; ++p)
+    for (const Rank root : {0, p / 3, p - 1}) {
+      SCOPED_TRACE(testing::Message() << p << " ranks, root " << root);
+      const Schedule schedule =
+          build_schedule(**find_algorithm("rabenseifner"), {Collective::kReduce, p, root}).value();
+      const auto ranks = static_cast<std::uint32_t>(p);
+      const Proof proof = counts::proof_of(schedule);
+      EXPECT_LE(proof.depth, 2 * counts::ceil_log(ranks, 2));
+      // p - 1 chunks of the reduce-scatter, and what was collected; the root has that in the end.
+      EXPECT_EQ(counts::of(schedule.ranks[static_cast<std::size_t>(root)]).sent_chunks, ranks - 1);
+      if (std::has_single_bit(ranks)) {
+        EXPECT_EQ(proof.depth, 2 * counts::ceil_log(ranks, 2));
+        EXPECT_EQ(proof.max_sent_chunks, ranks - 1 + ranks / 2);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace tutti
