@@ -54,7 +54,8 @@
 //   hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4
 //
 // Inner may be whatever has the two parts that the form needs and sends runs of chunks: ring,
-// rabenseifner, circulant or two_shot for rails, ring, tree, butterfly or one_shot for leaders.
+// rabenseifner, circulant or two_shot for rails; ring, tree, butterfly, rabenseifner or one_shot for
+// leaders.
 // Without groups: equal ones of about sqrt(p) ranks if p has such a divisor, else a smaller last
 // one; of an all-gather equal ones in any case. 2, 3 and 5 ranks are one group: inner alone.
 // Without a form, broadcast has leaders; without outer, it has tree between them, others circulant.

@@ -95,7 +95,7 @@ TEST(Registry, BadParametersGetOneClearLine) {
             "form=rails takes ring, rabenseifner, circulant, two_shot");
   EXPECT_EQ(message("hierarchical:form=leader:inner=two_shot"),
             "hierarchical: inner=two_shot: it has no reduce and broadcast of its own; form=leader "
-            "takes ring, tree, butterfly, one_shot");
+            "takes ring, tree, butterfly, rabenseifner, one_shot");
   EXPECT_NE(
       message("hierarchical:inner=pat").find("strided, so it can only be outer; form=rails takes"),
       std::string::npos);
