@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regret of `auto`: how much slower the algorithm that the library chose is than the best there is.
 //
-//   regret [--procs 2,4,8] [-b 8] [-e 64M] [-f 2] [--every] [--csv FILE] [--svg FILE]
+//   regret [--collectives all_reduce,...] [--procs 2,4,8] [-b 8] [-e 64M] [-f 2] [--every]
+//          [--csv FILE] [--svg FILE]
 //
-// For each number of processes and each size all candidates run interleaved (common/contest.hpp).
+// For each collective, number of processes and size all candidates run interleaved
+// (common/contest.hpp).
 // The best is chosen by the medians of odd repetitions and scored on the even ones, so that it is
 // not the one with the luckiest samples; `auto` runs twice, and its second against its first is the
 // noise floor. Uses only the public API.
@@ -25,6 +27,7 @@ namespace tutti::perf {
 namespace {
 
 struct Score {
+  std::string collective;
   int ranks = 0;
   std::uint64_t bytes = 0;
   double regret = 0, floor = 0, auto_us = 0, best_us = 0;
@@ -37,13 +40,14 @@ std::vector<double> every_second(const std::vector<double>& all, std::size_t fir
   return half;
 }
 
-Score score(const ContestSize& size, int ranks) {
+Score score(const ContestSize& size, std::string_view collective, int ranks) {
   const auto odd = [](const Competitor& one) { return median(every_second(one.times_us, 1)); };
   const auto even = [](const Competitor& one) { return median(every_second(one.times_us, 0)); };
   const std::vector<Competitor>& all = size.competitors;
   const Competitor& best = *std::ranges::min_element(all, {}, odd);
   const double chosen_us = even(all[0]);
-  return {.ranks = ranks,
+  return {.collective = std::string(collective),
+          .ranks = ranks,
           .bytes = size.bytes,
           .regret = chosen_us / even(best) - 1,
           .floor = even(all[1]) / chosen_us - 1,
@@ -54,25 +58,26 @@ Score score(const ContestSize& size, int ranks) {
 }
 
 void print_head() {
-  fmt::print("{:>6} {:>10} {:>10} {:>10} {:>8} {:>8}  {:<38} {}\n", "ranks", "bytes", "auto us",
-             "best us", "regret", "floor", "chosen", "best");
+  fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10} {:>8} {:>8}  {:<38} {}\n", "collective", "ranks",
+             "bytes", "auto us", "best us", "regret", "floor", "chosen", "best");
 }
 
 void print_score(const Score& s) {
-  fmt::print("{:>6} {:>10} {:>10.4g} {:>10.4g} {:>+7.1f}% {:>+7.1f}%  {:<38} {}\n", s.ranks,
-             s.bytes, s.auto_us, s.best_us, 100 * s.regret, 100 * s.floor, s.chosen, s.best);
+  fmt::print("{:<14} {:>6} {:>10} {:>10.4g} {:>10.4g} {:>+7.1f}% {:>+7.1f}%  {:<38} {}\n",
+             s.collective, s.ranks, s.bytes, s.auto_us, s.best_us, 100 * s.regret, 100 * s.floor,
+             s.chosen, s.best);
   static_cast<void>(std::fflush(stdout));
 }
 
 // Samples of one size, for other programs.
-void write_samples(std::FILE* file, const ContestSize& size, int ranks) {
+void write_samples(std::FILE* file, const ContestSize& size, const Score& s) {
   for (const Competitor& one : size.competitors)
     for (std::size_t i = 0; i < one.times_us.size(); ++i)
-      fmt::print(file, "{},{},{},{},{:.4f},{:.4f}\n", ranks, size.bytes, one.name, i,
-                 one.times_us[i], one.priced_us);
+      fmt::print(file, "{},{},{},{},{},{:.4f},{:.4f}\n", s.collective, s.ranks, size.bytes,
+                 one.name, i, one.times_us[i], one.priced_us);
 }
 
-void print_summary(const std::vector<Score>& scores) {
+void print_summary(std::string_view of, const std::vector<Score>& scores) {
   if (scores.empty()) return;
   double sum = 0, floor = 0;
   for (const Score& s : scores) {
@@ -82,46 +87,69 @@ void print_summary(const std::vector<Score>& scores) {
   const auto n = static_cast<double>(scores.size());
   const Score& worst = *std::ranges::max_element(scores, {}, &Score::regret);
   fmt::print(
-      "# regret of auto over {} points: mean {:.1f}%, worst {:.1f}% ({} ranks, {} bytes); noise "
-      "floor (auto against itself): mean {:.1f}%\n",
-      scores.size(), 100 * sum / n, 100 * worst.regret, worst.ranks, worst.bytes, 100 * floor / n);
+      "# {}: regret of auto over {} points: mean {:.1f}%, worst {:.1f}% ({}, {} ranks, {} bytes); "
+      "noise floor (auto against itself): mean {:.1f}%\n",
+      of, scores.size(), 100 * sum / n, 100 * worst.regret, worst.collective, worst.ranks,
+      worst.bytes, 100 * floor / n);
 }
 
-// Ranks down, sizes across.
+// For each collective, and for all where there are several.
+void print_summaries(const std::vector<Score>& scores, const std::vector<Collective>& collectives) {
+  for (const Collective collective : collectives) {
+    std::vector<Score> own;
+    std::ranges::copy_if(scores, std::back_inserter(own),
+                         [&](const Score& s) { return s.collective == name_of(collective); });
+    print_summary(name_of(collective), own);
+  }
+  if (collectives.size() > 1) print_summary("all", scores);
+}
+
+// A row of the maps.
+std::string row_of(const Score& s) { return fmt::format("{}, {} ranks", s.collective, s.ranks); }
+std::vector<std::string> rows_of(const std::vector<Score>& scores) {
+  std::vector<std::string> rows;
+  for (const Score& s : scores)
+    if (rows.empty() || rows.back() != row_of(s)) rows.push_back(row_of(s));
+  return rows;
+}
+
+// Collectives and ranks down, sizes across.
 void print_map(const std::vector<Score>& scores) {
-  std::map<int, std::string> rows;
+  std::map<std::string, std::string> cells;
   for (const Score& s : scores) {
     const double percent = 100 * s.regret;
-    rows[s.ranks] += percent <= 5 ? " ." : percent <= 20 ? " o" : percent <= 50 ? " X" : " #";
+    cells[row_of(s)] += percent <= 5 ? " ." : percent <= 20 ? " o" : percent <= 50 ? " X" : " #";
   }
   fmt::print(
       "# map, sizes from left to right: . at most 5%, o at most 20%, X at most 50%, # more\n");
-  for (const auto& [ranks, row] : rows) fmt::print("# {:>4} ranks{}\n", ranks, row);
+  for (const std::string& row : rows_of(scores)) fmt::print("# {:>24}{}\n", row, cells[row]);
 }
 
 struct Options {
+  std::vector<Collective> collectives{Collective::kAllReduce};
   std::vector<int> procs{2, 4, 8};
   ContestOptions contest;
   std::string csv, svg;
 };
 
 // A cell for each point, red by regret, its number in it.
-std::string svg_map(const std::vector<Score>& scores, const std::vector<int>& procs) {
-  constexpr int kCell = 44, kLeft = 70, kTop = 50;
+std::string svg_map(const std::vector<Score>& scores) {
+  constexpr int kCell = 44, kLeft = 150, kTop = 50;
+  const std::vector<std::string> rows = rows_of(scores);
   std::map<std::uint64_t, int> columns;
   for (const Score& s : scores) columns.emplace(s.bytes, 0);
   int next = 0;
   for (auto& [bytes, column] : columns) column = next++;
   std::string cells;
   for (const Score& s : scores) {
-    const auto row = static_cast<int>(std::ranges::find(procs, s.ranks) - procs.begin());
+    const auto row = static_cast<int>(std::ranges::find(rows, row_of(s)) - rows.begin());
     const double red = std::clamp(s.regret / 0.5, 0.0, 1.0);
     const int x = kLeft + columns[s.bytes] * kCell, y = kTop + row * kCell;
     cells += fmt::format(
-        "<rect x='{}' y='{}' width='{}' height='{}' fill='rgb(255,{},{})'><title>{} bytes, {} "
-        "ranks: {} instead of {}</title></rect><text x='{}' y='{}'>{:+.0f}%</text>\n",
+        "<rect x='{}' y='{}' width='{}' height='{}' fill='rgb(255,{},{})'><title>{} bytes, {}: "
+        "{} instead of {}</title></rect><text x='{}' y='{}'>{:+.0f}%</text>\n",
         x, y, kCell - 2, kCell - 2, static_cast<int>(245 - 175 * red),
-        static_cast<int>(235 - 185 * red), s.bytes, s.ranks, s.chosen, s.best, x + kCell / 2 - 1,
+        static_cast<int>(235 - 185 * red), s.bytes, row_of(s), s.chosen, s.best, x + kCell / 2 - 1,
         y + kCell / 2 + 4, 100 * s.regret);
   }
   for (const auto& [bytes, column] : columns)
@@ -130,14 +158,14 @@ std::string svg_map(const std::vector<Score>& scores, const std::vector<int>& pr
                          bytes >= 1 << 20   ? fmt::format("{}M", bytes >> 20)
                          : bytes >= 1 << 10 ? fmt::format("{}K", bytes >> 10)
                                             : fmt::to_string(bytes));
-  for (std::size_t row = 0; row < procs.size(); ++row)
-    cells += fmt::format("<text x='{}' y='{}'>{} ranks</text>\n", kLeft / 2,
-                         kTop + static_cast<int>(row) * kCell + kCell / 2 + 4, procs[row]);
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    cells += fmt::format("<text x='{}' y='{}'>{}</text>\n", kLeft / 2,
+                         kTop + static_cast<int>(row) * kCell + kCell / 2 + 4, rows[row]);
   return fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{}' height='{}' font-family='sans-serif' "
       "font-size='11' text-anchor='middle'><text x='{}' y='18'>Regret of auto by size and "
       "ranks</text>\n{}</svg>\n",
-      kLeft + next * kCell + 10, kTop + static_cast<int>(procs.size()) * kCell + 10,
+      kLeft + next * kCell + 10, kTop + static_cast<int>(rows.size()) * kCell + 10,
       kLeft + next * kCell / 2, cells);
 }
 
@@ -147,14 +175,15 @@ int take_part(Job& job, const Options& options, std::FILE* scores, std::FILE* sa
     const tuttiUniqueId id = job.share([] { return UniqueId::create().value; });
     Communicator comm(UniqueId{id}, job.processes(), job.process());
     const bool prints = job.process() == 0;
+    const std::string_view collective = name_of(options.contest.collective);
     const auto done = [&](const ContestSize& size) {
       if (!prints) return;
-      const Score s = score(size, job.processes());
+      const Score s = score(size, collective, job.processes());
       print_score(s);
-      fmt::print(scores, "{} {} {} {} {} {} {} {}\n", s.ranks, s.bytes, s.regret, s.floor,
-                 s.auto_us, s.best_us, s.chosen, s.best);
+      fmt::print(scores, "{} {} {} {} {} {} {} {} {}\n", s.collective, s.ranks, s.bytes, s.regret,
+                 s.floor, s.auto_us, s.best_us, s.chosen, s.best);
       static_cast<void>(std::fflush(scores));
-      if (samples != nullptr) write_samples(samples, size, job.processes());
+      if (samples != nullptr) write_samples(samples, size, s);
     };
     static_cast<void>(run_contest(comm, options.contest, done));
     if (samples != nullptr) static_cast<void>(std::fflush(samples));
@@ -169,9 +198,11 @@ int take_part(Job& job, const Options& options, std::FILE* scores, std::FILE* sa
 std::vector<Score> read_scores(std::FILE* file) {
   std::vector<Score> scores;
   std::rewind(file);
-  char chosen[256], best[256];
-  for (Score s; std::fscanf(file, "%d %lu %lf %lf %lf %lf %255s %255s", &s.ranks, &s.bytes,
-                            &s.regret, &s.floor, &s.auto_us, &s.best_us, chosen, best) == 8;) {
+  char collective[64], chosen[256], best[256];
+  for (Score s;
+       std::fscanf(file, "%63s %d %lu %lf %lf %lf %lf %255s %255s", collective, &s.ranks, &s.bytes,
+                   &s.regret, &s.floor, &s.auto_us, &s.best_us, chosen, best) == 9;) {
+    s.collective = collective;
     s.chosen = chosen;
     s.best = best;
     scores.push_back(s);
@@ -187,7 +218,7 @@ bool write_text(const std::string& path, const std::string& text) {
   return written && closed;
 }
 
-int run(const Options& options) {
+int run(Options options) {
   std::FILE* const scores = std::tmpfile();
   std::FILE* const samples = options.csv.empty() ? nullptr : std::fopen(options.csv.c_str(), "w");
   if (scores == nullptr || (!options.csv.empty() && samples == nullptr)) {
@@ -196,21 +227,49 @@ int run(const Options& options) {
     return EXIT_FAILURE;
   }
   if (samples != nullptr) {
-    fmt::print(samples, "ranks,bytes,candidate,repetition,time_us,priced_us\n");
+    fmt::print(samples, "collective,ranks,bytes,candidate,repetition,time_us,priced_us\n");
     static_cast<void>(std::fflush(samples));
   }
   print_head();
   static_cast<void>(std::fflush(stdout));
-  for (const int procs : options.procs) {
-    const int status = launch({.program = "regret", .processes = procs},
-                              [&](Job& job) { return take_part(job, options, scores, samples); });
-    if (status != 0) return status;
+  for (const Collective collective : options.collectives) {
+    options.contest.collective = collective;
+    for (const int procs : options.procs) {
+      const int status = launch({.program = "regret", .processes = procs},
+                                [&](Job& job) { return take_part(job, options, scores, samples); });
+      if (status != 0) return status;
+    }
   }
   const std::vector<Score> all = read_scores(scores);
   print_map(all);
-  print_summary(all);
-  const bool drawn = options.svg.empty() || write_text(options.svg, svg_map(all, options.procs));
+  print_summaries(all, options.collectives);
+  const bool drawn = options.svg.empty() || write_text(options.svg, svg_map(all));
   return drawn ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+// Says what is wrong, or "".
+std::string name_collectives(const std::vector<std::string>& names, Options& options) {
+  options.collectives.clear();
+  const auto mistake_of = [&](Collective collective) {
+    options.contest.collective = collective;
+    return mistake_in(options.contest);
+  };
+  for (const std::string& name : names) {
+    const auto collective = parse_collective(name);
+    if (!collective && name != "all")
+      return fmt::format("--collectives: there is no {}; use all, or some of {}", name,
+                         known_collectives());
+    if (collective) {
+      if (std::string mistake = mistake_of(*collective); !mistake.empty()) return mistake;
+      options.collectives.push_back(*collective);
+      continue;
+    }
+    if (std::string mistake = mistake_of(Collective::kAllReduce); !mistake.empty()) return mistake;
+    for (std::size_t i = 1; i < kCollectiveCount; ++i)
+      if (const auto each = static_cast<Collective>(i); mistake_of(each).empty())
+        options.collectives.push_back(each);
+  }
+  return "";
 }
 
 }  // namespace
@@ -222,6 +281,10 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Measures the regret of auto: the chosen algorithm's time over the best one's, minus one.",
       "regret");
+  std::vector<std::string> names{"all_reduce"};
+  app.add_option("--collectives", names, "e.g. all_gather,alltoall; or all")
+      ->delimiter(',')
+      ->capture_default_str();
   app.add_option("--procs", options.procs, "process counts, e.g. 2,4,8")
       ->delimiter(',')
       ->check(CLI::Range(2, 256));
@@ -246,7 +309,7 @@ int main(int argc, char** argv) {
   app.add_option("--svg", options.svg, "draw the map into this file");
   if (const auto status = parse_flags(app, argc, argv)) return *status;
   if (options.contest.min_bytes < sizeof(float)) options.contest.min_bytes = sizeof(float);
-  if (const std::string mistake = mistake_in(options.contest); !mistake.empty()) {
+  if (const std::string mistake = name_collectives(names, options); !mistake.empty()) {
     fmt::print(stderr, "regret: {}\n", mistake);
     return 2;
   }

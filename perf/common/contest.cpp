@@ -20,17 +20,43 @@ double now_us() {
       .count();
 }
 
-std::vector<tuttiCandidate_t> candidates_for(const Communicator& comm, std::size_t count,
-                                             bool windows) {
+std::vector<tuttiCandidate_t> candidates_for(const Communicator& comm, std::string_view collective,
+                                             std::size_t count, bool windows) {
+  const std::string name(collective);
   std::size_t total = 0;
-  check(tuttiGetCandidates(comm.get(), "all_reduce", count, tuttiFloat, windows ? 1 : 0, nullptr,
+  check(tuttiGetCandidates(comm.get(), name.c_str(), count, tuttiFloat, windows ? 1 : 0, nullptr,
                            sizeof(tuttiCandidate_t), 0, &total),
         comm.get());
   std::vector<tuttiCandidate_t> all(total);
-  check(tuttiGetCandidates(comm.get(), "all_reduce", count, tuttiFloat, windows ? 1 : 0, all.data(),
+  check(tuttiGetCandidates(comm.get(), name.c_str(), count, tuttiFloat, windows ? 1 : 0, all.data(),
                            sizeof all[0], total, &total),
         comm.get());
   return all;
+}
+
+tuttiResult_t call(Collective collective, const void* send, void* receive, std::size_t count,
+                   tuttiComm_t comm) {
+  constexpr int kRoot = 0;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return tuttiAllReduce(send, receive, count, tuttiFloat, tuttiSum, comm, nullptr);
+    case Collective::kBroadcast:
+      return tuttiBroadcast(send, receive, count, tuttiFloat, kRoot, comm, nullptr);
+    case Collective::kReduce:
+      return tuttiReduce(send, receive, count, tuttiFloat, tuttiSum, kRoot, comm, nullptr);
+    case Collective::kAllGather:
+      return tuttiAllGather(send, receive, count, tuttiFloat, comm, nullptr);
+    case Collective::kReduceScatter:
+      return tuttiReduceScatter(send, receive, count, tuttiFloat, tuttiSum, comm, nullptr);
+    case Collective::kAllToAll:
+      return tuttiAlltoAll(send, receive, count, tuttiFloat, comm, nullptr);
+    case Collective::kGather:
+      return tuttiGather(send, receive, count, tuttiFloat, kRoot, comm, nullptr);
+    case Collective::kScatter:
+      return tuttiScatter(send, receive, count, tuttiFloat, kRoot, comm, nullptr);
+    default:
+      return tuttiInvalidArgument;  // mistake_in() says so
+  }
 }
 
 std::string algorithm_of(const std::string& name) { return name.substr(0, name.find('@')); }
@@ -64,15 +90,16 @@ class Contest {
   Contest(Communicator& comm, const ContestOptions& options)
       : comm_(comm),
         options_(options),
-        send_(comm, options.max_bytes, options.windows),
-        receive_(comm, options.max_bytes, options.windows) {}
+        blocks_(info_of(options.collective).blocks_among(comm.nranks())),
+        send_(comm, data_bytes(options.max_bytes), options.windows),
+        receive_(comm, data_bytes(options.max_bytes), options.windows) {}
 
   ContestSize run(std::uint64_t bytes) {
     ContestSize size{.bytes = bytes, .chosen = {}, .competitors = {}};
     enter(size);
     std::vector<double> once_us;
     for (const Competitor& each : size.competitors) {
-      comm_.set_algorithm(each.name.c_str());
+      force(each.name);
       time_us(bytes, 2);  // connects
       once_us.push_back(time_us(bytes, 3));
     }
@@ -90,11 +117,24 @@ class Contest {
   }
 
  private:
+  // As in the call: of the vector, or of a block.
+  [[nodiscard]] std::size_t count_of(std::uint64_t bytes) const {
+    return std::max<std::size_t>(1, bytes / sizeof(float) / blocks_);
+  }
+  [[nodiscard]] std::uint64_t data_bytes(std::uint64_t bytes) const {
+    return count_of(bytes) * blocks_ * sizeof(float);
+  }
+
+  void force(const std::string& name) {
+    comm_.set_algorithm(fmt::format("{}:{}", name_of(options_.collective), name).c_str());
+  }
+
   void enter(ContestSize& size) {
     for (const std::string& name : options_.names) size.competitors.push_back({name, 0, {}});
     if (!options_.names.empty()) return;
     comm_.set_algorithm("auto");
-    const auto all = candidates_for(comm_, size.bytes / sizeof(float), options_.windows);
+    const auto all =
+        candidates_for(comm_, name_of(options_.collective), count_of(size.bytes), options_.windows);
     for (int i = 0; i < options_.autos; ++i) size.competitors.push_back({"auto", 0, {}});
     std::set<std::string> seen;
     for (const tuttiCandidate_t& each : all) {
@@ -114,7 +154,7 @@ class Contest {
     const std::size_t n = size.competitors.size();
     for (std::size_t turn = 0; turn < n; ++turn) {
       const std::size_t i = (turn + static_cast<std::size_t>(round)) % n;
-      comm_.set_algorithm(size.competitors[i].name.c_str());
+      force(size.competitors[i].name);
       time_us(size.bytes, 1);
       size.competitors[i].times_us.push_back(time_us(size.bytes, calls));
     }
@@ -122,9 +162,9 @@ class Contest {
 
   double time_us(std::uint64_t bytes, int calls) {
     const double start = now_us();
-    for (int call = 0; call < calls; ++call)
-      check(tuttiAllReduce(send_.data(), receive_.data(), bytes / sizeof(float), tuttiFloat,
-                           tuttiSum, comm_.get(), nullptr),
+    for (int i = 0; i < calls; ++i)
+      check(perf::call(options_.collective, send_.data(), receive_.data(), count_of(bytes),
+                       comm_.get()),
             comm_.get());
     return (now_us() - start) / calls;
   }
@@ -144,12 +184,17 @@ class Contest {
 
   Communicator& comm_;
   const ContestOptions& options_;
+  const std::uint64_t blocks_;  // of the data
   Buffer send_, receive_;
 };
 
 }  // namespace
 
 std::string mistake_in(const ContestOptions& options) {
+  const Collective collective = options.collective;
+  if (is_point_to_point(collective) || scheduled_as(collective) != collective ||
+      info_of(collective).outcome == Outcome::kNothing)
+    return fmt::format("{} has no algorithms of its own to compare", name_of(collective));
   if (options.min_bytes <= options.max_bytes) return "";
   return fmt::format(
       "there is no size from --minbytes {} to --maxbytes {}; give the smaller one as --minbytes",

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A contest: ways to run an all-reduce beside each other on one communicator, interleaved, so that
+// A contest: ways to run a collective beside each other on one communicator, interleaved, so that
 // what disturbs the machine disturbs all of them alike.
 //
 // For each size, `repetitions` rounds; in each round every competitor runs a series of as many
 // calls as the others, in an order that is turned from round to round. A series' time is the
 // average of all ranks', per call, as in all_reduce_perf: a rank ends a series a few microseconds
 // before or after the others, which the longest time would add to every call of a short series. The
-// data are floats, summed, out of place; nothing is checked here (all_reduce_perf does).
+// data are floats, summed if the collective reduces, out of place, and the root is rank 0; nothing
+// is checked here (the perf tools do).
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "tutti/tutti.hpp"
 
 namespace tutti::perf {
 
 struct ContestOptions {
-  std::uint64_t min_bytes = 8;
+  Collective collective = Collective::kNone;  // to be named; one that schedules serve
+  std::uint64_t min_bytes = 8;                // of the whole data, all blocks of it
   std::uint64_t max_bytes = std::uint64_t{64} << 20;
   std::uint64_t factor = 2;
   int repetitions = 20;
@@ -40,7 +43,7 @@ struct Competitor {
 };
 
 struct ContestSize {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // as asked for; whole elements and blocks of it run, one at least
   std::string chosen;  // the name of what `auto` runs
   std::vector<Competitor> competitors;
 };

@@ -25,15 +25,16 @@ TEST(Regret, MeasuresEveryAlgorithmAndDrawsAMap) {
                                folder + "/all.csv --svg " + folder + "/map.svg",
                            status);
   ASSERT_EQ(status, 0) << said;
-  EXPECT_THAT(said, HasSubstr("# regret of auto over 4 points: mean"));
-  EXPECT_THAT(said, HasSubstr("#    3 ranks"));
+  EXPECT_THAT(said, HasSubstr("# all_reduce: regret of auto over 4 points: mean"));
+  EXPECT_THAT(said, HasSubstr("all_reduce, 3 ranks"));
   std::ifstream csv(folder + "/all.csv");
   std::string line;
   ASSERT_TRUE(std::getline(csv, line));
-  EXPECT_EQ(line, "ranks,bytes,candidate,repetition,time_us,priced_us");
+  EXPECT_EQ(line, "collective,ranks,bytes,candidate,repetition,time_us,priced_us");
   std::set<std::string> algorithms;
   while (std::getline(csv, line)) {
-    const std::size_t name = line.find(',', line.find(',') + 1) + 1;
+    EXPECT_EQ(line.rfind("all_reduce,", 0), 0u) << line;
+    const std::size_t name = line.find(',', line.find(',', line.find(',') + 1) + 1) + 1;
     algorithms.insert(line.substr(name, line.find_first_of(",@:", name) - name));
   }
   for (const char* each : {"auto", "ring", "tree", "butterfly", "one_shot", "hierarchical"})
@@ -42,6 +43,23 @@ TEST(Regret, MeasuresEveryAlgorithmAndDrawsAMap) {
   std::getline(svg, line);
   EXPECT_THAT(line, HasSubstr("<svg"));
   std::filesystem::remove_all(folder);
+}
+
+TEST(Regret, MeasuresAnyCollective) {
+  int status = 0;
+  const std::string said = testing::run_command(
+      REGRET " --collectives all --procs 3 -b 4 -e 4K -f 1024 -n 4 --seconds 0.05", status);
+  ASSERT_EQ(status, 0) << said;
+  for (const char* each : {"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter",
+                           "alltoall", "gather", "scatter"})
+    EXPECT_THAT(said, HasSubstr(std::string("\n# ") + each + ": regret of auto over 2 points"));
+  EXPECT_THAT(said, HasSubstr("\n# all: regret of auto over 16 points"));
+  EXPECT_THAT(testing::run_command(REGRET " --collectives barrier", status),
+              HasSubstr("regret: barrier has no algorithms of its own to compare"));
+  EXPECT_EQ(status, 2);
+  EXPECT_THAT(testing::run_command(REGRET " --collectives ring", status),
+              HasSubstr("regret: --collectives: there is no ring; use all, or some of"));
+  EXPECT_EQ(status, 2);
 }
 
 TEST(Regret, SaysWhatItCannotWrite) {

@@ -42,6 +42,7 @@ void measure_session(Communicator& comm, const Session& session, double seconds,
                      std::FILE* samples) {
   for (const std::uint64_t bytes : session.bytes) {
     const perf::ContestOptions options{
+        .collective = Collective::kAllReduce,
         .min_bytes = bytes,
         .max_bytes = bytes,
         .repetitions = 3,
