@@ -5,7 +5,9 @@
 
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,8 @@ struct CallCase {
   int root = 0;
   bool in_place = false;
   int salt = 0;  // so that calls differ
+  tuttiDataType_t type = tuttiInt32;
+  tuttiRedOp_t op = tuttiSum;
 };
 
 // Element i of the whole data at `rank`.
@@ -36,47 +40,62 @@ inline bool has_blocks(Collective c) {
   return c == kAllGather || c == kReduceScatter || c == kGather || c == kScatter || c == kAllToAll;
 }
 
-// What element i of the data must be in the end.
-inline std::int32_t wanted(const CallCase& c, int rank, int ranks, std::size_t i) {
-  if (c.collective == Collective::kScatter) return call_value(c.root, i, c.salt);
-  if (c.collective == Collective::kGather)
-    return call_value(static_cast<int>(i / c.count), i, c.salt);
-  if (c.collective == Collective::kAllToAll)
-    return call_value(static_cast<int>(i / c.count),
-                      static_cast<std::size_t>(rank) * c.count + i % c.count, c.salt);
-  if (c.collective == Collective::kBroadcast) return call_value(c.root, i, c.salt);
-  if (c.collective == Collective::kAllGather)
-    return call_value(static_cast<int>(i / c.count), i, c.salt);
-  std::int32_t sum = 0;
-  for (int peer = 0; peer < ranks; ++peer) sum += call_value(peer, i, c.salt);
-  return sum;
+// What element i of the data must be in the end. Of `values`: input(rank, i), and reduced(i) of all
+// ranks.
+template <class Values>
+auto wanted(const CallCase& c, int rank, std::size_t i, const Values& values) {
+  switch (c.collective) {
+    case Collective::kScatter:
+    case Collective::kBroadcast:
+      return values.input(c.root, i);
+    case Collective::kGather:
+    case Collective::kAllGather:
+      return values.input(static_cast<int>(i / c.count), i);
+    case Collective::kAllToAll:
+      return values.input(static_cast<int>(i / c.count),
+                          static_cast<std::size_t>(rank) * c.count + i % c.count);
+    default:
+      return values.reduced(i);
+  }
 }
+
+// The values of a case that says no others.
+struct CallValues {
+  using Element = std::int32_t;
+  int ranks, salt;
+  [[nodiscard]] Element input(int rank, std::size_t i) const { return call_value(rank, i, salt); }
+  [[nodiscard]] Element reduced(std::size_t i) const {
+    Element sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += call_value(rank, i, salt);
+    return sum;
+  }
+};
 
 inline tuttiResult_t issue(tuttiComm_t comm, const CallCase& c, const void* send, void* receive) {
   switch (c.collective) {
     case Collective::kAllReduce:
-      return tuttiAllReduce(send, receive, c.count, tuttiInt32, tuttiSum, comm, nullptr);
+      return tuttiAllReduce(send, receive, c.count, c.type, c.op, comm, nullptr);
     case Collective::kReduce:
-      return tuttiReduce(send, receive, c.count, tuttiInt32, tuttiSum, c.root, comm, nullptr);
+      return tuttiReduce(send, receive, c.count, c.type, c.op, c.root, comm, nullptr);
     case Collective::kBroadcast:
-      return tuttiBroadcast(send, receive, c.count, tuttiInt32, c.root, comm, nullptr);
+      return tuttiBroadcast(send, receive, c.count, c.type, c.root, comm, nullptr);
     case Collective::kReduceScatter:
-      return tuttiReduceScatter(send, receive, c.count, tuttiInt32, tuttiSum, comm, nullptr);
+      return tuttiReduceScatter(send, receive, c.count, c.type, c.op, comm, nullptr);
     case Collective::kAllGather:
-      return tuttiAllGather(send, receive, c.count, tuttiInt32, comm, nullptr);
+      return tuttiAllGather(send, receive, c.count, c.type, comm, nullptr);
     case Collective::kGather:
-      return tuttiGather(send, receive, c.count, tuttiInt32, c.root, comm, nullptr);
+      return tuttiGather(send, receive, c.count, c.type, c.root, comm, nullptr);
     case Collective::kScatter:
-      return tuttiScatter(send, receive, c.count, tuttiInt32, c.root, comm, nullptr);
+      return tuttiScatter(send, receive, c.count, c.type, c.root, comm, nullptr);
     case Collective::kAllToAll:
-      return tuttiAlltoAll(send, receive, c.count, tuttiInt32, comm, nullptr);
+      return tuttiAlltoAll(send, receive, c.count, c.type, comm, nullptr);
     default:
       return tuttiNotSupported;
   }
 }
 
-inline std::string differs(const char* what, int rank, std::size_t i, std::int32_t got,
-                           std::int32_t want) {
+template <class Element>
+std::string differs(const char* what, int rank, std::size_t i, Element got, Element want) {
   return std::string(what) + ": rank " + std::to_string(rank) + " index " + std::to_string(i) +
          " got " + std::to_string(got) + " want " + std::to_string(want);
 }
@@ -84,9 +103,13 @@ inline std::string differs(const char* what, int rank, std::size_t i, std::int32
 }  // namespace calls
 
 // Empty if right, else what is wrong: the result, what lies around it, or an input that was
-// written. Ranks without a buffer (the root's alone) pass NULL for it.
-inline std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallCase& c) {
+// written. Ranks without a buffer (the root's alone) pass NULL for it. An Element of the values has
+// the size of the case's type; its bits are compared.
+template <class Values>
+std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallCase& c,
+                       const Values& values) {
   using namespace calls;
+  using Element = typename Values::Element;
   using enum Collective;
   const std::size_t blocks = has_blocks(c.collective) ? static_cast<std::size_t>(ranks) : 1;
   const std::size_t data = c.count * blocks, own = c.count * static_cast<std::size_t>(rank);
@@ -95,29 +118,32 @@ inline std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallC
   const bool sends = (c.collective != kBroadcast && c.collective != kScatter) || rank == c.root;
   const bool receives = (c.collective != kReduce && c.collective != kGather) || rank == c.root;
   // Both hold the whole data here; a call with one block gets a pointer into it.
-  std::vector<std::int32_t> in(data + 2 * kGuard, kUntouched), out = in;
-  for (std::size_t i = 0; i < data; ++i) in[kGuard + i] = call_value(rank, i, c.salt);
-  const std::vector<std::int32_t> kept = in;
-  std::vector<std::int32_t>& target = c.in_place ? in : out;
-  const std::vector<std::int32_t> before = target;
-  const std::int32_t* const send = in.data() + kGuard + (own_input ? own : 0);
-  std::int32_t* const receive = target.data() + kGuard + (own_output ? own : 0);
+  std::vector<Element> in(data + 2 * kGuard, static_cast<Element>(kUntouched)), out = in;
+  for (std::size_t i = 0; i < data; ++i) in[kGuard + i] = values.input(rank, i);
+  const std::vector<Element> kept = in;
+  std::vector<Element>& target = c.in_place ? in : out;
+  const std::vector<Element> before = target;
+  const Element* const send = in.data() + kGuard + (own_input ? own : 0);
+  Element* const receive = target.data() + kGuard + (own_output ? own : 0);
   const bool shares = c.in_place && sends && receives;
   const tuttiResult_t result =
       calls::issue(comm, c, sends ? send : (c.in_place ? receive : nullptr),
-                   receives ? receive : (c.in_place ? const_cast<std::int32_t*>(send) : nullptr));
+                   receives ? receive : (c.in_place ? const_cast<Element*>(send) : nullptr));
   if (result != tuttiSuccess) return tuttiGetLastError(comm);
   const std::size_t first = kGuard + (own_output ? own : 0);
   const std::size_t last = receives ? first + (own_output ? c.count : data) : first;
   for (std::size_t i = 0; i < target.size(); ++i) {
     const bool inside = i >= first && i < last;
-    const std::int32_t want = inside ? wanted(c, rank, ranks, i - kGuard) : before[i];
+    const Element want = inside ? wanted(c, rank, i - kGuard, values) : before[i];
     if (target[i] != want)
       return differs(inside ? "result" : "around the result", rank, i - kGuard, target[i], want);
   }
   for (std::size_t i = 0; !shares && &target != &in && i < in.size(); ++i)
     if (in[i] != kept[i]) return differs("input", rank, i - kGuard, in[i], kept[i]);
   return {};
+}
+inline std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallCase& c) {
+  return check_call(comm, rank, ranks, c, calls::CallValues{ranks, c.salt});
 }
 
 }  // namespace tutti::test

@@ -282,7 +282,9 @@ TEST(RankOnDevice, RunsEveryCollective) {
             (call.has_output(rank) ? call.info().elements(call.info().output, kCount, kRanks) : 0);
         for (std::size_t i = 0; i < kData; ++i)
           ASSERT_EQ(out[static_cast<std::size_t>(rank)][i],
-                    i >= begin && i < end ? calls::wanted(one, rank, kRanks, i) : calls::kUntouched)
+                    i >= begin && i < end
+                        ? calls::wanted(one, rank, i, calls::CallValues{kRanks, one.salt})
+                        : calls::kUntouched)
               << plan << " rank " << rank << " index " << i;
       }
     }
