@@ -94,6 +94,65 @@ TEST(Composition, RowsOfEverySpanAreThoseOfItsChunks) {
               }
 }
 
+// A part of one row, and one of whole rows whose spans have both a run and a stride.
+TEST(Composition, PartsLieOnOneRowOrOnWholeRows) {
+  Placement row = columns_of(3);
+  row.axis = Placement::Axis::kRow;
+  row.row = 2;
+  using Chunks = std::vector<std::uint32_t>;
+  EXPECT_EQ(placed({4, 3}, row, chunk(1)), (Chunks{7}));
+  EXPECT_EQ(placed({4, 3}, row, chunks(0, 3)), (Chunks{6, 7, 8}));
+  const Span strided{.first = 1, .run = 2, .stride = 4, .repetitions = 2};  // rows 1 2 5 6
+  EXPECT_EQ(placed({8, 2}, rows_of(0, 2), strided), (Chunks{2, 3, 4, 5, 10, 11, 12, 13}));
+}
+
+// Where a part's output or sums lie in scratch, their slots are those of a tile of the grid.
+TEST(Composition, ATileHoldsItsPartOfTheGridRowByRow) {
+  LaneBuilder lane("lane");
+  lane.step().to(scratch(chunk(0))).from(input(chunk(1))).from(recv(1, 0, chunk(1)));
+  lane.step().to(output(chunk(1))).from(scratch(chunk(0))).from(recv(1, 0, chunk(1)));
+  const RankProgram part = assemble({lane});
+  const auto slots = [&](const Placement& at) {
+    Composition whole({3, 2}, 6);
+    whole.add(part, at);
+    const std::vector<Step> steps = whole.take().lanes.at(0).steps;
+    return std::vector<Operand>{steps[0].destinations[0], steps[1].destinations[0]};
+  };
+  Placement at = columns_of(2);
+  at.output = at.sums = BufferKind::kScratch;
+  at.tile = {.columns = 2};  // the whole grid: column 1 of each row
+  const Operand column = scratch({.first = 1, .run = 1, .stride = 2, .repetitions = 3});
+  EXPECT_EQ(slots(at), (std::vector<Operand>{column, column}));
+  at.tile = {.first_column = 1, .columns = 1};  // that column alone
+  EXPECT_EQ(slots(at), (std::vector<Operand>{scratch(chunks(0, 3)), scratch(chunks(0, 3))}));
+  at.axis = Placement::Axis::kRow;
+  at.row = 2;
+  at.tile = {.first_row = 2, .columns = 2};  // a row alone
+  EXPECT_EQ(slots(at), (std::vector<Operand>{scratch(chunk(1)), scratch(chunk(1))}));
+  at.output = BufferKind::kOutput;
+  at.axis = Placement::Axis::kRows;
+  at.width = 2;
+  at.own_slots = true;  // each of two chunks
+  EXPECT_EQ(slots(at), (std::vector<Operand>{scratch(chunks(0, 2)), output(chunks(2, 2))}));
+}
+
+// A step that would only copy data onto itself is left out, if no wait names a step by its number.
+TEST(Composition, LeavesOutWhatHasNothingToDo) {
+  LaneBuilder lane("lane"), other("other");
+  lane.step().to(output(chunk(0))).from(input(chunk(0)));
+  lane.step().to(send(1, 0, chunk(0))).to(output(chunk(0))).from(input(chunk(0)));
+  Placement at = columns_of(1);
+  at.input = BufferKind::kOutput;
+  Composition whole({1, 1}), numbered({1, 1});
+  whole.add(assemble({lane}), at);
+  const std::vector<Step> steps = whole.take().lanes.at(0).steps;
+  ASSERT_EQ(steps.size(), 1U);
+  EXPECT_EQ(steps[0].destinations, (std::vector<Operand>{send(1, 0, chunk(0))}));
+  other.step().to(send(1, 1, chunk(0))).from(output(chunk(0))).after(0, 0);
+  numbered.add(assemble({lane, other}), at);
+  EXPECT_EQ(numbered.take().lanes.at(0).steps.size(), 2U);
+}
+
 TEST(Composition, RenamesRanksTagsBuffersAndLanes) {
   LaneBuilder lane("lane");
   lane.step().to(output(chunk(0))).from(input(chunk(0))).from(recv(1, 1, chunk(0))).finish();
@@ -141,6 +200,35 @@ TEST(Composition, WaitsForWhatTouchedTheSameChunkAndForNothingElse) {
   EXPECT_EQ(program.lanes[3].steps[0].waits,
             (Waits{{.lane = 0, .step = 0}, {.lane = 2, .step = 2}}));
   EXPECT_EQ(program.lanes[4].steps[0].waits, Waits{});
+}
+
+// Slices share the versions of scratch: the first writer of a slot waits for the last reader of the
+// slice before it there. Chunks of an output are of one slice alone.
+TEST(Composition, WritersOfASlotWaitForTheReadersOfTheVersionBefore) {
+  LaneBuilder writer("writer"), reader("reader");
+  writer.step().to(send(1, 0, chunk(0))).from(input(chunk(0)));
+  writer.step().to(output(chunk(0))).from(recv(1, 0, chunk(0)));
+  writer.step().to(output(chunk(1))).from(recv(1, 0, chunk(1)));
+  reader.step().to(send(1, 1, chunk(1))).from(input(chunk(1)));
+  reader.step().to(send(1, 1, chunk(0))).from(input(chunk(0)));
+  reader.step().to(output(chunk(0))).from(recv(1, 1, chunk(0)));
+  for (const BufferKind handed : {BufferKind::kScratch, BufferKind::kOutput}) {
+    Composition whole({1, 2}, 2, 3);
+    Placement first = columns_of(2), second = columns_of(2);
+    first.output = second.input = handed;
+    first.tile = second.tile = {.columns = 2};
+    whole.add(assemble({writer}), first);
+    whole.add(assemble({reader}), second);
+    const std::vector<Lane> lanes = whole.take().lanes;
+    using Waits = std::vector<Wait>;
+    const bool slots = handed == BufferKind::kScratch;
+    EXPECT_EQ(lanes[0].steps[0].waits, Waits{});
+    EXPECT_EQ(lanes[0].steps[1].waits,
+              (slots ? Waits{{.lane = 1, .step = 1, .back = 3}} : Waits{}));
+    EXPECT_EQ(lanes[0].steps[2].waits, Waits{});
+    EXPECT_EQ(lanes[1].steps[0].waits, (Waits{{.lane = 0, .step = 2}}));
+    EXPECT_EQ(lanes[1].steps[1].waits, Waits{}) << "the later step of that lane is awaited";
+  }
 }
 
 TEST(Composition, ReadersDoNotWaitForReaders) {
