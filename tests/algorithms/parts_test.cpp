@@ -87,6 +87,14 @@ std::uint64_t collected(std::uint64_t ranks) {
   return ranks / 2 + collected((ranks + 1) / 2) + collected(ranks / 2);
 }
 
+// The groups of a hierarchy by its defaults: the most, of at least sqrt(p) ranks each.
+std::uint32_t equal_groups(std::uint32_t ranks) {
+  std::uint32_t groups = 1;
+  for (std::uint32_t g = 1; g * g <= ranks; ++g)
+    if (ranks % g == 0) groups = g;
+  return groups;
+}
+
 // What all ranks together send, in chunks.
 std::uint64_t needed(const Part& part, const ScheduleShape& shape) {
   using enum Collective;
@@ -97,6 +105,11 @@ std::uint64_t needed(const Part& part, const ScheduleShape& shape) {
     return sum;
   };
   const bool rooted_blocks = part.collective == kGather || part.collective == kScatter;
+  if (part.algorithm == "hierarchical" && (rooted_blocks || part.collective == kAllToAll)) {
+    // Each block once inside a group and once between groups, but those that need no move there.
+    const std::uint64_t g = equal_groups(static_cast<std::uint32_t>(p)), twice = 2 * p - g - p / g;
+    return rooted_blocks ? twice : p * twice;
+  }
   if (rooted_blocks) return part.algorithm == "one_shot" ? p - 1 : all_hops(2);
   if (part.collective == kAllToAll && part.algorithm.starts_with("circulant")) {
     const bool by_default = part.algorithm == "circulant";
@@ -138,11 +151,20 @@ TEST(Parts, MessagesInARowAreThoseOfTheIndex) {
     }
     EXPECT_EQ(depth("circulant", kAllToAll, p), counts::ceil_log(ranks, 2));
     EXPECT_EQ(depth("circulant:radix=3", kAllToAll, p), counts::ceil_log(ranks, 3));
-    std::uint32_t groups = 1;  // the most, of at least sqrt(p) ranks each
-    for (std::uint32_t g = 1; g * g <= ranks; ++g)
-      if (ranks % g == 0) groups = g;
-    EXPECT_EQ(depth("hierarchical", kAllGather, p),
-              counts::ceil_log(groups, 2) + (groups < ranks ? 1 : 0));
+    const std::uint32_t groups = equal_groups(ranks);
+    const std::uint32_t inner = 1, outer = groups > 1 ? 1 : 0;
+    EXPECT_EQ(depth("hierarchical", kAllGather, p), counts::ceil_log(groups, 2) + inner);
+    const std::uint32_t halves = counts::ceil_log(groups, 2);
+    EXPECT_LE(depth("hierarchical", kReduceScatter, p), halves + inner);
+    if (std::has_single_bit(groups)) {
+      EXPECT_EQ(depth("hierarchical", kReduceScatter, p), halves + inner);
+    }
+    for (const Collective collective : {kGather, kScatter, kAllToAll})
+      EXPECT_EQ(depth("hierarchical", collective, p), outer + inner);
+    // Between groups the root stands above a tree of the others.
+    const int levels_between = groups > 1 ? std::bit_width(groups - 1) : 0;
+    EXPECT_EQ(depth("hierarchical", kReduce, p),
+              static_cast<std::uint32_t>(levels_between) + inner);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ std::vector<Pair> all_pairs() {
   for (const char* outer : kOuters) {
     for (const char* inner : {"ring", "rabenseifner", "circulant", "two_shot"})
       pairs.push_back({"rails", inner, outer});
-    for (const char* inner : {"ring", "tree", "butterfly", "one_shot"})
+    for (const char* inner : {"ring", "tree", "butterfly", "rabenseifner", "one_shot"})
       pairs.push_back({"leader", inner, outer});
   }
   return pairs;
@@ -46,15 +47,16 @@ std::vector<Pair> all_pairs() {
 
 class ProvedHierarchies : public testing::TestWithParam<Pair> {
  protected:
-  // With 1, 2 and 4 replicas.
+  // With 1, 2 and 4 replicas; the other collectives with 1, at the roots of a few places.
   static void prove(const Groups& groups) {
     const std::int32_t ranks = std::accumulate(groups.begin(), groups.end(), 0);
     if (ranks > kMostRanks) return;
     const auto& [form, inner, outer] = GetParam();
     const std::string name = fmt::format("hierarchical:form={}:inner={}:outer={}:groups={}", form,
                                          inner, outer, fmt::join(groups, "+"));
-    const auto schedule = build_schedule(**find_algorithm(name),
-                                         {.collective = Collective::kAllReduce, .ranks = ranks});
+    const Algorithm& algorithm = **find_algorithm(name);
+    const auto schedule =
+        build_schedule(algorithm, {.collective = Collective::kAllReduce, .ranks = ranks});
     ASSERT_TRUE(schedule) << schedule.error().message;
     for (const std::uint32_t replicas : {1U, 2U, 4U}) {
       if (replicas > 1 && ranks > kMostReplicated) continue;
@@ -62,6 +64,17 @@ class ProvedHierarchies : public testing::TestWithParam<Pair> {
       ASSERT_TRUE(proof) << name << ", " << replicas << " replicas: " << proof.error().message;
       EXPECT_EQ(proof->minimal_slots, 2U) << name;
     }
+    for (std::size_t c = 1; c < kCollectiveCount; ++c)
+      for (const Rank root : std::set<Rank>{0, ranks / 2, ranks - 1}) {
+        const Problem problem{static_cast<Collective>(c), ranks, root};
+        if (problem.collective == Collective::kAllReduce || !algorithm.supports(problem) ||
+            (root > 0 && !info_of(problem.collective).rooted))
+          continue;
+        const auto proof = verify(*build_schedule(algorithm, problem));
+        ASSERT_TRUE(proof) << name << ", " << name_of(problem.collective) << ", root " << root
+                           << ": " << proof.error().message;
+        EXPECT_EQ(proof->minimal_slots, 2U) << name;
+      }
   }
 };
 

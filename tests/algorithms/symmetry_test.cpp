@@ -198,6 +198,13 @@ TEST(Symmetry, OfHierarchiesIsThatOfTheirParts) {
             std::string("hierarchical:form=leader:outer=circulant:groups=5x4:inner=") + inner, 20),
         (Symmetry{kShift, kNone, 4}))
         << inner;
+  for (const Collective collective : {Collective::kReduceScatter, Collective::kAllToAll}) {
+    const Algorithm& algorithm = *find_algorithm("hierarchical:groups=8x4").value();
+    const Problem problem{.collective = collective, .ranks = 32};
+    expect_symmetric(algorithm, problem);
+    const Move between = collective == Collective::kAllToAll ? kShift : kExclusiveOr;
+    EXPECT_EQ(algorithm.symmetry(problem), (Symmetry{between, kShift, 4}));
+  }
   EXPECT_EQ(symmetry_of("hierarchical:groups=4+4+1", 9), Symmetry{});
   EXPECT_EQ(symmetry_of("hierarchical:inner=ring:groups=1x6", 6).members, kShift);
   EXPECT_EQ(symmetry_of("hierarchical:outer=circulant:groups=6x1", 6).groups, kShift);

@@ -122,6 +122,29 @@ TEST(Choice, ThePriceIsTheSumOfItsTerms) {
   }
 }
 
+// Where hosts have several ranks, hierarchies by host are offered to every collective, and there is
+// a size at which each is the cheapest.
+TEST(Choice, OffersHierarchiesOfTheHostsToEveryCollective) {
+  using enum Collective;
+  constexpr std::int32_t kRanks = 64, kHostRanks = 8;
+  Settings settings = settings_of(kRanks);
+  std::string_view("8x8").copy(settings.groups.data(), settings.groups.size());
+  settings.flagged_wire = {.alpha_ns = 20'000, .beta_ns_per_byte = 0.3};
+  settings.slots_wire = settings.flagged_wire;
+  std::vector<std::int32_t> hosts;
+  for (Rank rank = 0; rank < kRanks; ++rank) hosts.push_back(rank / kHostRanks);
+  for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter,
+                                      kAllToAll, kGather, kScatter}) {
+    const auto all = *contenders(settings, {}, {.collective = collective, .ranks = kRanks}, hosts);
+    std::size_t won = 0;
+    for (std::size_t c = 0; c < kSizeClasses; ++c) {
+      const auto priced = price_candidates(settings, all, class_bytes(c), PeerAccess::kNone);
+      if (priced && priced->front().candidate->algorithm->name == "hierarchical:groups=8x8") ++won;
+    }
+    EXPECT_GT(won, 0U) << name_of(collective);
+  }
+}
+
 // The ends of 1+9+1 ranks meet on nine rails.
 TEST(Choice, SaysWhyThereIsNoPlan) {
   const Settings settings = settings_of(8);
