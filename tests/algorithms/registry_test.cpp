@@ -63,7 +63,10 @@ TEST(Registry, BadParametersGetOneClearLine) {
     const auto found = find_algorithm(name);
     return found ? "accepted" : found.error().message;
   };
-  EXPECT_EQ(message("ring:radix=3"), "ring takes no parameters, so 'radix' cannot be set");
+  EXPECT_EQ(message("tree:radix=3"), "tree takes no parameters, so 'radix' cannot be set");
+  for (const char* name : {"ring:exchange=both", "ring:radix=3"})
+    EXPECT_NE(message(name).find("it takes exchange=next|neighbours"), std::string::npos)
+        << message(name);
   for (const char* name : {"circulant:radix=1", "circulant:radix=65", "circulant:radix=x",
                            "circulant:radix=3x", "circulant:size=3"})
     EXPECT_NE(message(name).find("it takes radix=2..64"), std::string::npos) << message(name);
@@ -102,8 +105,8 @@ TEST(Registry, BadParametersGetOneClearLine) {
   EXPECT_EQ(
       message("hierarchical:inner=circulant:inner.radix=99"),
       "hierarchical: inner=circulant: circulant does not accept 'radix=99'; it takes radix=2..64");
-  EXPECT_EQ(message("hierarchical:outer=ring:outer.radix=3"),
-            "hierarchical: outer=ring: ring takes no parameters, so 'radix' cannot be set");
+  EXPECT_EQ(message("hierarchical:outer=tree:outer.radix=3"),
+            "hierarchical: outer=tree: tree takes no parameters, so 'radix' cannot be set");
   for (const char* name :
        {"hierarchical:inner=two_shot:inner.access=remote", "hierarchical:inner.access=remote",
         "hierarchical:outer=two_shot:outer.access=remote"})
@@ -135,12 +138,12 @@ TEST(Registry, EveryFamilyTakesTheParametersThatItNames) {
     EXPECT_EQ(refusal, fmt::format("{} does not accept 'colour=red'; it takes {}", algorithm->name,
                                    algorithm->parameters));
   }
-  EXPECT_EQ(with_parameters, 3U);
+  EXPECT_EQ(with_parameters, 4U);
   for (const char* name :
-       {"circulant:radix=2", "circulant:radix=64", "two_shot:access=messages",
-        "two_shot:access=remote", "hierarchical:form=leader", "hierarchical:form=rails",
-        "hierarchical:inner=ring:outer=tree:groups=4+4+1", "hierarchical:groups=2x4",
-        "hierarchical:groups=1048576",
+       {"ring:exchange=next", "ring:exchange=neighbours", "circulant:radix=2", "circulant:radix=64",
+        "two_shot:access=messages", "two_shot:access=remote", "hierarchical:form=leader",
+        "hierarchical:form=rails", "hierarchical:inner=ring:outer=tree:groups=4+4+1",
+        "hierarchical:groups=2x4", "hierarchical:groups=1048576",
         "hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4"})
     EXPECT_TRUE(find_algorithm(name)) << name;
 }

@@ -136,10 +136,18 @@ TEST_P(Symmetries, AreThoseOfThePrograms) {
                    [&](const Problem& problem) { expect_symmetric(algorithm, problem); });
 }
 
-constexpr std::string_view kNames[] = {"ring",         "tree",        "butterfly",
-                                       "rabenseifner", "circulant",   "circulant:radix=5",
-                                       "one_shot",     "two_shot",    "two_shot:access=remote",
-                                       "pat",          "hierarchical"};
+constexpr std::string_view kNames[] = {"ring",
+                                       "ring:exchange=neighbours",
+                                       "tree",
+                                       "butterfly",
+                                       "rabenseifner",
+                                       "circulant",
+                                       "circulant:radix=5",
+                                       "one_shot",
+                                       "two_shot",
+                                       "two_shot:access=remote",
+                                       "pat",
+                                       "hierarchical"};
 
 INSTANTIATE_TEST_SUITE_P(, Symmetries, testing::ValuesIn(kNames), [](const auto& of) {
   std::string name(of.param);
@@ -159,6 +167,7 @@ TEST(Symmetry, OfEveryFamilyIsCompared) {
 // two; folded, at the counts that exceed one by an even number.
 TEST(Symmetry, IsDeclaredWhereThereIsOne) {
   for (const auto& [name, expected] : {std::pair{"ring", 36 * 3},
+                                       {"ring:exchange=neighbours", 20 * 3},
                                        {"circulant", 36 * 4},
                                        {"pat", 36 * 3},
                                        {"two_shot", 36 * 4},

@@ -69,6 +69,8 @@ TEST(AllReduceVariants, ParametersRunAsTheyAreNamed) {
     int ranks;
   };
   constexpr Variant kVariants[] = {
+      {"ring:exchange=neighbours", 2},
+      {"ring:exchange=neighbours", 8},
       {"circulant:radix=3", 7},
       {"circulant:radix=64", 5},
       {"hierarchical:form=leader", 6},

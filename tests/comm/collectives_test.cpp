@@ -28,6 +28,7 @@ std::vector<const Algorithm*> every_algorithm() {
   std::vector<const Algorithm*> all;
   for (const auto& part : {all_algorithms(), direct_algorithms()})
     all.insert(all.end(), part.begin(), part.end());
+  all.push_back(*find_algorithm("ring:exchange=neighbours"));
   return all;
 }
 

@@ -23,8 +23,9 @@ std::vector<const Algorithm*> algorithms() {
   for (const auto& part : {all_algorithms(), direct_algorithms()})
     all.insert(all.end(), part.begin(), part.end());
   for (const char* name :
-       {"circulant:radix=3", "hierarchical:form=leader", "hierarchical:inner=ring:outer=ring",
-        "hierarchical:inner=rabenseifner:outer=butterfly", "hierarchical:outer=tree"})
+       {"ring:exchange=neighbours", "circulant:radix=3", "hierarchical:form=leader",
+        "hierarchical:inner=ring:outer=ring", "hierarchical:inner=rabenseifner:outer=butterfly",
+        "hierarchical:outer=tree"})
     all.push_back(find_algorithm(name).value());
   return all;
 }

@@ -77,6 +77,7 @@ void add_parts(std::vector<Case>& cases) {
   std::vector<const Algorithm*> algorithms;
   for (const auto& list : {all_algorithms(), direct_algorithms()})
     algorithms.insert(algorithms.end(), list.begin(), list.end());
+  algorithms.push_back(*find_algorithm("ring:exchange=neighbours"));
   for (const std::int32_t ranks : {2, 3, 6, 9}) {
     if (ranks > kMostRanksOfParts) continue;
     const std::uint32_t replicas = ranks == 3 ? 2 : 1;
@@ -97,14 +98,17 @@ std::vector<Case> all_cases() {
   for (const Algorithm* algorithm : all_algorithms()) algorithms.push_back(algorithm->name);
   for (const Algorithm* algorithm : direct_algorithms()) algorithms.push_back(algorithm->name);
   for (const std::string_view variant :
-       {"hierarchical:form=leader", "hierarchical:inner=rabenseifner",
+       {"ring:exchange=neighbours", "hierarchical:form=leader", "hierarchical:inner=rabenseifner",
         "hierarchical:form=leader:inner=butterfly"})
     algorithms.push_back(variant);
   for (const std::string_view algorithm : algorithms)
     for (const std::int32_t ranks : {2, 3, 4, 5, 6, 7, 8, 9, 16})
-      for (const std::uint32_t replicas : {1U, 2U})
-        if (ranks < 6 || (find_algorithm(algorithm) && ranks <= kMostRanks))
-          cases.push_back({algorithm, Collective::kAllReduce, ranks, replicas});
+      for (const std::uint32_t replicas : {1U, 2U}) {
+        const Case one{algorithm, Collective::kAllReduce, ranks, replicas};
+        const auto family = find_algorithm(algorithm);
+        if (family && !(*family)->supports(one.problem())) continue;
+        if (ranks < 6 || (family && ranks <= kMostRanks)) cases.push_back(one);
+      }
   cases.push_back({"staged", Collective::kAllReduce, 7, 1});
   add_parts(cases);
   return cases;

@@ -35,8 +35,8 @@ std::vector<std::string> all_names() {
   for (const Algorithm* algorithm : all_algorithms()) names.emplace_back(algorithm->name);
   for (const Algorithm* algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
   for (const char* variant :
-       {"circulant:radix=3", "hierarchical:form=leader", "hierarchical:inner=ring:outer=pat",
-        "hierarchical:inner=rabenseifner:outer=butterfly",
+       {"ring:exchange=neighbours", "circulant:radix=3", "hierarchical:form=leader",
+        "hierarchical:inner=ring:outer=pat", "hierarchical:inner=rabenseifner:outer=butterfly",
         "hierarchical:form=leader:inner=butterfly:outer=ring",
         "hierarchical:form=leader:inner=tree:outer=tree"})
     names.emplace_back(variant);
@@ -57,6 +57,9 @@ std::vector<bool> subset(std::int32_t ranks, std::uint64_t bits) {
 
 class Slices : public testing::TestWithParam<std::string> {
  protected:
+  static bool supports(std::int32_t ranks) {
+    return (*find_algorithm(GetParam()))->supports({Collective::kAllReduce, ranks});
+  }
   // An interleaving for each of `subsets`, which are bit masks of ranks.
   void run(std::int32_t ranks, std::uint32_t replicas, std::uint32_t slices,
            const std::vector<std::uint64_t>& subsets) {
@@ -81,7 +84,7 @@ class Slices : public testing::TestWithParam<std::string> {
 
 TEST_P(Slices, AnyInterleavingIsRight) {
   for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16}) {
-    if (ranks > kMostRanks) continue;
+    if (ranks > kMostRanks || !supports(ranks)) continue;
     for (const std::uint32_t replicas : kReplicas)
       for (const std::uint32_t slices : kSlices) {
         std::vector<std::uint64_t> subsets;
@@ -93,6 +96,7 @@ TEST_P(Slices, AnyInterleavingIsRight) {
 
 TEST_P(Slices, InPlaceOnAnySubset) {
   for (std::int32_t ranks = 1; ranks <= kAllSubsets; ++ranks) {
+    if (!supports(ranks)) continue;
     std::vector<std::uint64_t> subsets;
     for (std::uint64_t bits = 0; bits < std::uint64_t{1} << ranks; ++bits) subsets.push_back(bits);
     for (const std::uint32_t replicas : kReplicas) run(ranks, replicas, 3, subsets);
@@ -103,7 +107,7 @@ TEST_P(Slices, InPlaceOnAnySubset) {
 // have them; these are proved by composition alone, for any number of slices at once.
 TEST_P(Slices, WrittenOutTheyAreProvedOneByOne) {
   for (const std::int32_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 33}) {
-    if (ranks > kMostUnrolled) continue;
+    if (ranks > kMostUnrolled || !supports(ranks)) continue;
     for (const std::uint32_t replicas : kReplicas)
       for (const std::uint32_t slices : kSlices) {
         if (ranks > 16 && slices > 3) continue;
