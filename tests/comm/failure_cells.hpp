@@ -7,27 +7,12 @@
 #include <ostream>
 #include <tutti/tutti.hpp>
 
+#include "failure_harness.hpp"
+
 namespace tutti::test {
 
-inline constexpr int kRanks = 3;
-// kMostRuns of a cell, until its fault hits inside a call, which the last of them does for certain.
-// Most of a cell is waiting for timeouts; sanitizers take some of the cells, others in each run.
+// Runs of a cell, until its fault hits inside a call, which the last of them does for certain.
 inline constexpr int kMostRuns = 4;
-// Of operations where a timeout finds the fault in one, of initialization where it does in a join.
-// A machine that stands still for so long makes such a cell red that is not.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr int kTimeoutMs = 8000;
-inline constexpr std::size_t kCellsAtOnce = 2;
-inline constexpr unsigned kOneCellIn = 6;
-#else
-inline constexpr int kTimeoutMs = 2000;
-inline constexpr std::size_t kCellsAtOnce = 4;
-inline constexpr unsigned kOneCellIn = 1;
-#endif
-// The other timeouts: nothing that is found without a timeout may take so long.
-inline constexpr int kPatientMs = 50'000;
-// For the work around two timeouts, which takes milliseconds where the cores are free.
-inline constexpr int kWorkMs = 10'000;
 
 enum class Fault {
   kKill,
@@ -66,8 +51,6 @@ inline constexpr const char* kPhaseNames[] = {
     "in reduce",     "before split", "in split",       "before shrink", "in shrink",
     "bef. finalize", "in finalize",  "aft. finalize",  "before abort",  "in abort"};
 static_assert(std::size(kPhaseNames) == static_cast<std::size_t>(Phase::kNone));
-
-// There is no "wrong root": no collective of this version has one.
 
 // Where the ranks' shared memory lies: in memfds; in unnamed files, as where memfd_create is
 // refused; the board in a flight recorder's file.
@@ -165,12 +148,7 @@ struct Cell {
   [[nodiscard]] int init_timeout_ms() const {
     return by_timeout() && (phase <= Phase::kInInit || regroups()) ? kTimeoutMs : kPatientMs;
   }
-  // The longest that a call of a survivor may take. A split or shrink waits for the operation
-  // timeout to agree and for the initialization timeout to join (tutti.h); no call waits longer.
-  // What no timeout has to find is found before one of the patient ones ends.
-  [[nodiscard]] int bound_ms() const {
-    return by_timeout() ? 2 * kTimeoutMs + kWorkMs : kPatientMs;
-  }
+  [[nodiscard]] int bound_ms() const { return test::bound_ms(by_timeout()); }
   [[nodiscard]] bool ends() const {
     return phase >= Phase::kFinalize && phase <= Phase::kAfterFinalize;
   }

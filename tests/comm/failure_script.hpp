@@ -36,14 +36,8 @@ using testing::ForkedRank;
 inline constexpr std::size_t kLarge = 1 << 20;  // elements of the large all-reduce
 
 // What the ranks of one cell share with the parent.
-struct Record {
-  tuttiResult_t code;
-  char text[600];
-  bool changed;          // a later call told another code
-  std::int64_t took_ns;  // of the call that failed, or of the longest one
-  Resources before, after;
+struct Record : RankRecord {
   std::atomic<bool> arrived, regrouped;  // at its shrink or split; back from there
-  std::atomic<bool> done;
 };
 struct Shared {
   std::atomic<std::int32_t> victim_pid;

@@ -10,21 +10,18 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <random>
 #include <string>
 #include <string_view>
 
 #include "base/host.hpp"
 #include "failure_cells.hpp"
+#include "failure_harness.hpp"
 #include "failure_script.hpp"
 #include "forked_job.hpp"
 #include "hardship.hpp"
@@ -33,20 +30,6 @@
 
 namespace tutti::test {
 namespace {
-
-// What is wrong with how a rank ended; "" if nothing.
-std::string judge_end(const Record& record, const Cell& cell) {
-  if (!record.done) return "did not return";
-  if (record.took_ns / 1'000'000 > cell.bound_ms())
-    return fmt::format("took {} ms, expected at most {} ms", record.took_ns / 1'000'000,
-                       cell.bound_ms());
-  if (record.before == record.after) return {};
-  return fmt::format("leaves descriptors {} threads {} children {} mappings {}",
-                     record.after.descriptors - record.before.descriptors,
-                     record.after.threads - record.before.threads,
-                     record.after.children - record.before.children,
-                     record.after.mappings - record.before.mappings);
-}
 
 // Which rank was stopped while all met is not known: the root says which of those that came have
 // not finished, and the victim is among them.
@@ -71,8 +54,7 @@ bool names_victim(std::string_view text, const Cell& cell, int victim_pid) {
   const bool together = cell.phase == Phase::kInInit || cell.phase == Phase::kInSplit ||
                         cell.phase == Phase::kInShrink;
   if (together) return has("rank ") && has(fmt::format("on {})", host_name()));
-  if (!has(fmt::format("rank {} (pid {} on {})", cell.row.victim, victim_pid, host_name())))
-    return false;
+  if (!has(name_of_rank(cell.row.victim, victim_pid))) return false;
   if (cell.phase > Phase::kInReduce) return true;
   if (fault == Fault::kStop && !has("is stopped")) return false;
   if (fault == Fault::kThrow && !has("left the communicator without calling")) return false;
@@ -81,7 +63,7 @@ bool names_victim(std::string_view text, const Cell& cell, int victim_pid) {
 
 // What is wrong with one survivor; "" if nothing.
 std::string judge(const Record& record, const Cell& cell, bool hit, int victim_pid) {
-  if (std::string wrong = judge_end(record, cell); !wrong.empty()) return wrong;
+  if (std::string wrong = judge_end(record, cell.bound_ms()); !wrong.empty()) return wrong;
   const Expected wanted = expected(cell, hit);
   const bool failed = record.code != tuttiSuccess;
   if (failed && wanted == Expected::kSuccess) return fmt::format("failed: {}", record.text);
@@ -97,7 +79,7 @@ std::string judge(const Record& record, const Cell& cell, bool hit, int victim_p
 
 // The same of a victim that lives on: where it lacked something, it says so itself.
 std::string judge_victim(const Record& record, const Cell& cell, bool others_failed) {
-  if (std::string wrong = judge_end(record, cell); !wrong.empty()) return wrong;
+  if (std::string wrong = judge_end(record, cell.bound_ms()); !wrong.empty()) return wrong;
   if (!cell.lacks()) return {};
   const bool own = others_failed && cell.phase != Phase::kAbort;
   if (record.code == (own ? tuttiSystemError : tuttiSuccess)) return {};
@@ -114,9 +96,8 @@ struct Outcome {
 
 // "" or what is wrong.
 std::string run_once(const Cell& cell, unsigned seed, bool for_certain, Outcome& outcome) {
-  void* const memory =
-      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto& shared = *new (memory) Shared{};
+  const Shareable<Shared> memory;
+  Shared& shared = *memory;
   shared.victim_in = Phase::kNone;
   const int victim = cell.row.victim;
   testing::ForkOptions options = with_unique_id();
@@ -156,7 +137,6 @@ std::string run_once(const Cell& cell, unsigned seed, bool for_certain, Outcome&
   if (cell.lives())
     if (const std::string why = judge_victim(shared.of[victim], cell, others_failed); !why.empty())
       wrong += fmt::format("the victim: {}; ", why);
-  ::munmap(memory, sizeof(Shared));
   return wrong;
 }
 
@@ -197,40 +177,6 @@ std::string run_cell(const Cell& cell, unsigned seed, Outcome& outcome) {
                      outcome.hits, outcome.errors);
 }
 
-// A cell in a process of its own: the parent must not have threads when it forks the next.
-class RunningCell {
- public:
-  RunningCell(const Cell& cell, unsigned seed) : cell_(cell) {
-    void* const memory =
-        ::mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    outcome_ = new (memory) Outcome{};
-    std::fflush(stdout);  // or a child that exits prints it too
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    run_cell(cell_, seed, *outcome_).copy(outcome_->wrong, sizeof outcome_->wrong - 1);
-    outcome_->done = true;
-    ::_exit(0);
-  }
-  RunningCell(const RunningCell&) = delete;
-  RunningCell& operator=(const RunningCell&) = delete;
-  ~RunningCell() { ::munmap(outcome_, sizeof(Outcome)); }
-
-  // Once.
-  const Outcome& await() {
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (!outcome_->done) std::strcpy(outcome_->wrong, "the cell did not end");
-    return *outcome_;
-  }
-  [[nodiscard]] const Cell& cell() const { return cell_; }
-
- private:
-  const Cell cell_;
-  Outcome* outcome_;
-  pid_t pid_;
-};
-
 // One line of a cell; what is wrong with it.
 std::string report(const Cell& cell, const Outcome& outcome) {
   const char* const phase = kPhaseNames[static_cast<std::size_t>(cell.phase)];
@@ -254,21 +200,15 @@ TEST_P(FailureTable, EveryCellIsGreen) {
       "errors of survivors\n",
       kTimeoutMs);
   const bool every = std::getenv("FAILURE_TABLE_EVERY") != nullptr;
-  std::string red;  // a failure told earlier would be the later children's too
-  std::deque<RunningCell> running;
-  const auto finish_first = [&] {
-    red += report(running.front().cell(), running.front().await());
-    running.pop_front();
-  };
+  CellsAtOnce<Cell, Outcome> cells(kCellsAtOnce, run_cell, report);
   for (int phase = 0; phase < static_cast<int>(Phase::kNone); ++phase) {
     const Cell cell{GetParam(), static_cast<Phase>(phase)};
     if (expected(cell, true) == Expected::kNone) continue;
     seed += kMostRuns;
     if (!every && seed / kMostRuns % kOneCellIn != 0) continue;
-    running.emplace_back(cell, seed);
-    if (running.size() == kCellsAtOnce) finish_first();
+    cells.start(cell, seed);
   }
-  while (!running.empty()) finish_first();
+  const std::string red = cells.finish();
   EXPECT_TRUE(red.empty()) << red;
 }
 
