@@ -29,12 +29,23 @@ void tell(const Batch& batch, const Error& error) noexcept {
     }
 }
 
+// A poisoned communicator takes no call, and no peer may wait for this rank's part in it: a death
+// leaves calls of others running. Those in flight here may still end well, so it gives up after
+// them.
+void give_up_after_issued(Communicator& communicator) {
+  const auto give_up = [&communicator] { communicator.members().give_up(); };
+  if (communicator.progress().idle() || !communicator.progress().enqueue({}, give_up)) give_up();
+}
+
 Status issue_one(Batch batch, const std::vector<CompletionRef>& after) {
   Communicator& communicator = *batch.communicator;
   const InFlightCall issuing = InFlightCall::issuing(communicator.call_slot(), batch.function);
   if (!issuing) return issuing.status();
   TUTTI_TRY(communicator.members().open_to_calls());
-  if (const auto error = communicator.error()) return tl::unexpected(*error);
+  if (const auto error = communicator.error()) {
+    give_up_after_issued(communicator);
+    return tl::unexpected(*error);
+  }
   const std::vector<std::shared_ptr<Stream>> streams = batch.streams;
   for (const std::shared_ptr<Stream>& stream : streams) stream->make_room();
   Result<CompletionRef> completion =

@@ -179,6 +179,10 @@ Error Membership::broken(const Error& error) {
   return error;
 }
 
+void Membership::give_up() {
+  if (disturbed()) board_->set_state(RankState::kFailed);
+}
+
 void Membership::cannot_come() { board_->poison(own_poison(Poison::Kind::kFailure)); }
 
 // Release pairs with the acquire in aborted(): the user thread leaves its wait.

@@ -86,6 +86,8 @@ class Membership {
   // Tells the others that this rank fails in a collective that they wait for it in. Allocates
   // nothing: it may be out of memory.
   void cannot_come();
+  // After a disturbance: this rank sends nothing more, and nobody need wait for it. Any thread.
+  void give_up();
 
   // Ends this rank's calls; who waits sees it.
   void end_calls();

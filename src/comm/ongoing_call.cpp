@@ -60,7 +60,7 @@ void OngoingCall::give_up() {
   note_moved();
   withdraw();
   if (transport_ != nullptr) transport_->take_back();
-  if (disturbed()) board_.set_state(RankState::kFailed);
+  members_.give_up();
 }
 
 Status OngoingCall::pump() {
