@@ -174,8 +174,9 @@ void Composition::add_waits_for_slots() {
   }
 }
 
-void Composition::record_uses(std::uint32_t first_lane) {
-  for (std::uint32_t l = first_lane; l < program_.lanes.size(); ++l) {
+void Composition::record_uses() {
+  uses_.resize(std::size_t{chunks()} + scratch_);
+  for (std::uint32_t& l = recorded_; l < program_.lanes.size(); ++l) {
     const std::vector<Step>& steps = program_.lanes[l].steps;
     for (std::uint32_t s = 0; s < steps.size(); ++s)
       for_each_chunk(steps[s], chunks(), [&](std::uint32_t chunk, bool write) {
@@ -194,6 +195,7 @@ void Composition::record_uses(std::uint32_t first_lane) {
 
 void Composition::add(const RankProgram& part, const Placement& placement) {
   const auto first_lane = static_cast<std::uint32_t>(program_.lanes.size());
+  if (first_lane > 0) record_uses();
   const bool numbered = has_waits(part);  // then no step may be left out
   std::vector<Lane> lanes;
   for (const Lane& lane : part.lanes) {
@@ -202,17 +204,19 @@ void Composition::add(const RankProgram& part, const Placement& placement) {
     for (const Step& step : lane.steps) {
       Step own = place(step, placement);
       if (!numbered && is_idle(own)) continue;
-      add_waits(own, awaited);
+      if (first_lane > 0) add_waits(own, awaited);
       placed.steps.push_back(std::move(own));
     }
     if (!placed.steps.empty()) lanes.push_back(std::move(placed));
   }
   std::move(lanes.begin(), lanes.end(), std::back_inserter(program_.lanes));
-  record_uses(first_lane);
 }
 
 RankProgram Composition::take() {
-  add_waits_for_slots();
+  if (recorded_ > 0 && scratch_ > 0) {
+    record_uses();
+    add_waits_for_slots();
+  }
   return std::move(program_);
 }
 

@@ -58,7 +58,7 @@ class Composition {
  public:
   // `versions` of `scratch` slots, as the shape of the whole has them.
   explicit Composition(Grid grid, std::uint32_t scratch = 0, std::uint32_t versions = 1)
-      : grid_(grid), versions_(versions), uses_(std::size_t{grid.rows} * grid.columns + scratch) {}
+      : grid_(grid), scratch_(scratch), versions_(versions) {}
 
   // Appends a part. Of values that its scratch has by name it has one for a chunk at most. Parts
   // run in the order of their dependencies, not of the calls.
@@ -80,12 +80,15 @@ class Composition {
   [[nodiscard]] Step place(const Step& step, const Placement& placement) const;
   void add_waits(Step& step, std::vector<std::uint32_t>& awaited) const;
   void add_waits_for_slots();
-  void record_uses(std::uint32_t first_lane);
+  void record_uses();
 
   Grid grid_;
-  std::uint32_t versions_;
+  std::uint32_t scratch_, versions_;
   RankProgram program_;
-  std::vector<std::vector<Use>> uses_;  // by chunk, then by slot, of the parts added so far
+  // By chunk, then by slot, of the lanes recorded so far. A rank that has one part alone, as most
+  // have in a gather, needs none of them, and does not pay for all chunks that there are.
+  std::vector<std::vector<Use>> uses_;
+  std::uint32_t recorded_ = 0;
 };
 
 }  // namespace tutti
