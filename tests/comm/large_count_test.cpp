@@ -30,7 +30,7 @@ class RepeatedMemory {
     void* const all = ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(all, MAP_FAILED) << std::strerror(errno);
     data_ = static_cast<std::uint8_t*>(all);
-    const Fd piece(::memfd_create("repeated", MFD_CLOEXEC));
+    const UniqueFd piece(::memfd_create("repeated", MFD_CLOEXEC));
     EXPECT_EQ(::ftruncate(piece.get(), kPieceBytes), 0) << std::strerror(errno);
     for (std::size_t i = 0; i < kPieces; ++i)
       EXPECT_NE(::mmap(data_ + i * kPieceBytes, kPieceBytes, PROT_READ | PROT_WRITE,

@@ -133,9 +133,10 @@ int sweep(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type, tuttiRedO
       for (const bool in_place : {false, true}) {
         const int root = static_cast<int>(draw.random() % static_cast<unsigned>(ranks));
         if (!draw.takes()) continue;
-        if (!std::exchange(forced, true))
+        if (!std::exchange(forced, true)) {
           EXPECT_EQ(tuttiCommSetAlgorithm(comm, plan.c_str()), tuttiSuccess)
               << plan << ": " << tuttiGetLastError(comm);
+        }
         const CallCase one{way.collective, count, root, in_place, 0, type, op};
         const std::string wrong = check_call(comm, rank, ranks, one, values);
         EXPECT_EQ(wrong, "") << plan << " type " << type << " operation " << op << " root " << root
