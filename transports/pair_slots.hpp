@@ -23,6 +23,8 @@ struct PairSlots {
         std::clamp(share / kLeastSlotBytes * kLeastSlotBytes, kLeastSlotBytes, kMostSlotBytes);
   }
 
+  // The most that one message carries.
+  [[nodiscard]] std::uint64_t payload_bytes() const { return slot_bytes_ - kSlotHeaderBytes; }
   // Of the whole arena, the plans' part included.
   [[nodiscard]] std::uint64_t arena_bytes() const { return begin_ + ranks_ * kSlots * slot_bytes_; }
   [[nodiscard]] ConnectionSpec spec(Rank source, Rank destination) const {

@@ -676,12 +676,14 @@ TUTTI_API tuttiResult_t tuttiGroupStart(void);
  * the group was destroyed or aborted since its call. */
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
-/* Closes the outermost group without running its collectives and writes the time that they would
- * take by the price that the choice of algorithms uses: one after the other on one communicator, at
- * the same time on several. Errors: tuttiInvalidArgument for `simInfo`, and tuttiInvalidUsage in an
+/* Closes the outermost group without running its calls and writes the time that they would take on
+ * this rank by the costs that the choice of algorithms uses. On one communicator the collectives
+ * count one after the other, and its sends and receives, which progress together, as one more: what
+ * the copies take this rank's core, its longest exchange with one peer or its network, whichever is
+ * most, and one latency. Calls of several communicators count at the same time. A call of no
+ * elements counts nothing. Errors: tuttiInvalidArgument for `simInfo`, and tuttiInvalidUsage in an
  * inner group (the group stays open); tuttiInvalidUsage if the group makes communicators,
- * tuttiNotSupported for device memory and for sends and receives, and the error of a call in the
- * group (it is closed). */
+ * tuttiNotSupported for device memory, and the error of a call in the group (it is closed). */
 TUTTI_API tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* simInfo);
 
 /* ---- Extensions: functions that NCCL does not have ----------------------------------------------

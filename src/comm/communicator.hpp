@@ -121,7 +121,11 @@ class Communicator {
   [[nodiscard]] Result<Explanation> explain(const Call& call, bool in_windows) {
     return plans_->explain(call, in_windows);
   }
-  // The same with device memory, as a text; "" where the rank has no device.
+  // What sends and receives of one group would take this rank, in nanoseconds.
+  [[nodiscard]] double price(std::span<const Call> transfers) const {
+    return price_transfers(transfers, rank(), ranks(), agreement_);
+  }
+  // An explanation with device memory, as a text; "" where the rank has no device.
   [[nodiscard]] Result<std::string> explain_on_device(const Call& call);
   // Every call but those that any thread may make holds this.
   [[nodiscard]] CallSlot& call_slot() { return call_slot_; }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "comm/communicator.hpp"
+#include "model/transfer_price.hpp"
 #include "transports/connection_ops.hpp"
 
 namespace tutti {
@@ -214,6 +215,41 @@ std::optional<Error> Transfers::own_fault() {
   const bool differs = theirs_.collective != Collective::kNone;
   const auto mismatch = differs ? diagnosis().mismatch_with(peer, theirs_) : std::nullopt;
   return members_.poison(mismatch.value_or(diagnosis().failure_of(peer)));
+}
+
+double price_transfers(std::span<const Call> calls, Rank rank, std::int32_t ranks,
+                       const Agreement& agreement) {
+  const Settings& settings = agreement.settings;
+  const std::vector<std::int32_t>& hosts = agreement.wire_hosts;
+  const PairSlots slots(ranks, settings.arena_bytes);
+  const auto crosses = [&](Rank peer) {
+    return !hosts.empty() &&
+           hosts[static_cast<std::size_t>(peer)] != hosts[static_cast<std::size_t>(rank)];
+  };
+  std::map<std::pair<Rank, Collective>, TransferFlow> flows;
+  std::uint64_t issued = 0, to_self_bytes = 0;
+  for (const Call& call : calls) {
+    if (call.count == 0) continue;
+    ++issued;
+    const bool sends = call.collective == Collective::kSend;
+    if (call.root == rank) {  // a copy, which its send stands for
+      to_self_bytes += sends ? bytes_of(call) : 0;
+      continue;
+    }
+    TransferFlow& flow = flows[{call.root, call.collective}];
+    flow.sends = sends;
+    flow.far = crosses(call.root);
+    flow.add(bytes_of(call), slots.payload_bytes());
+  }
+  std::vector<TransferFlow> all;
+  for (const auto& [key, flow] : flows) all.push_back(flow);
+  return price_transfers(settings.costs.slotted, {.flows = all,
+                                                  .calls = issued,
+                                                  .to_self_bytes = to_self_bytes,
+                                                  .slots = PairSlots::kSlots,
+                                                  .ranks = ranks,
+                                                  .cores = settings.cores,
+                                                  .wire = settings.slots_wire});
 }
 
 }  // namespace tutti

@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/call.hpp"
+#include "comm/agreement.hpp"
 #include "comm/ongoing_call.hpp"
 #include "exec/host_executor.hpp"
 #include "transports/connection.hpp"
@@ -101,5 +103,10 @@ class Transfers final : public OngoingCall {
   const Flow* faulty_ = nullptr;   // where a message was not what its receive expects
   OperationSignature theirs_;      // that message's send, as far as it says
 };
+
+// What sends and receives of one group would take this rank, in nanoseconds
+// (model/transfer_price.hpp). Those of no elements move nothing and take nothing. Pure.
+[[nodiscard]] double price_transfers(std::span<const Call> calls, Rank rank, std::int32_t ranks,
+                                     const Agreement& agreement);
 
 }  // namespace tutti
