@@ -366,9 +366,10 @@ TUTTI_API tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUn
 TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId,
                                                 int rank, tuttiConfig_t* config);
 
-/* As tuttiCommInitRankConfig, with `nId` ids, for programs that use them with NCCL. All ranks pass
- * the same ids in the same order. In this version all meet at the place of the first, and the
- * others expire. */
+/* As tuttiCommInitRankConfig, with `nId` ids, 1 <= nId <= nranks, which share the load of the
+ * meeting: the ranks form nId contiguous parts, the first nranks % nId of them larger by one, and
+ * part i meets at the process that made commIds[i]. All ranks pass the same ids in the same order,
+ * none twice: also tuttiInvalidArgument, or tuttiInvalidUsage if the lists differ. */
 TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank,
                                                   int nId, tuttiUniqueId* commIds,
                                                   tuttiConfig_t* config);
@@ -678,12 +679,11 @@ TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 
 /* Closes the outermost group without running its calls and writes the time that they would take on
  * this rank by the costs that the choice of algorithms uses. On one communicator the collectives
- * count one after the other, and its sends and receives, which progress together, as one more: what
- * the copies take this rank's core, its longest exchange with one peer or its network, whichever is
- * most, and one latency. Calls of several communicators count at the same time. A call of no
- * elements counts nothing. Errors: tuttiInvalidArgument for `simInfo`, and tuttiInvalidUsage in an
- * inner group (the group stays open); tuttiInvalidUsage if the group makes communicators,
- * tuttiNotSupported for device memory, and the error of a call in the group (it is closed). */
+ * count one after the other, and its sends and receives together: one latency, and what takes
+ * longest of the copies, the exchange with one peer, and the network. Calls of several
+ * communicators count at the same time. Errors: tuttiInvalidArgument for `simInfo`, and
+ * tuttiInvalidUsage in an inner group (the group stays open); tuttiInvalidUsage if the group makes
+ * communicators, tuttiNotSupported for device memory, and the error of a call (it is closed). */
 TUTTI_API tuttiResult_t tuttiGroupSimulateEnd(tuttiSimInfo_t* simInfo);
 
 /* ---- Extensions: functions that NCCL does not have ----------------------------------------------

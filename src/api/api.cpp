@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
 #include "control/handshake.hpp"
 #include "control/interfaces.hpp"
+#include "control/unique_id.hpp"
 #include "device/driver.hpp"
 
 using namespace tutti;
@@ -33,13 +36,22 @@ std::optional<int> current_device() {
   return device ? std::optional(*device) : std::nullopt;
 }
 
-// Initializes now, or when the thread's group ends; *comm is written now in either case.
-// `device`: of the rank; none: the calling thread's. Errors: also kInProgress, no error.
-Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int rank,
-                  const tuttiConfig_t* config, const char* function,
-                  std::optional<int> device = {}) {
+// How a rank joins, and by which function of the API.
+struct Join {
+  const char* function;
+  int ranks, rank;
+  std::span<const tuttiUniqueId> ids;
+  const tuttiConfig_t* config = nullptr;
+  std::optional<int> device = {};  // of the rank; none: the calling thread's
+};
+
+// Initializes now, or when the thread's group ends; *comm is written now in either case. Errors:
+// also kInProgress, no error.
+Status initialize(tuttiComm_t* comm, const Join& join) {
+  const auto& [function, ranks, rank, ids, config, device] = join;
   if (comm == nullptr) return bad_argument(function, "comm is NULL");
   *comm = nullptr;
+  if (ids.empty()) return bad_argument(function, "commIds is NULL or nId is not positive");
   if (ranks > control::kMaxRanks)
     return bad_argument(
         function, fmt::format("nranks is {}, but at most {} can join", ranks, control::kMaxRanks));
@@ -51,9 +63,16 @@ Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int ran
   TUTTI_TRY_ASSIGN(CommunicatorOptions options, make_options(*environment, config, function));
   options.device = device ? device : current_device();
   TUTTI_TRY(configured_plans(options.config));
-  UniqueId unique;
-  std::memcpy(unique.bytes.data(), id.internal, unique.bytes.size());
-  const Group::Init create = [=](tuttiComm& handle, const std::stop_token& cancel) -> Status {
+  std::vector<UniqueId> unique(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    std::memcpy(unique[i].bytes.data(), ids[i].internal, kUniqueIdBytes);
+  TUTTI_TRY(control::check_ids(unique, ranks).map_error([&](Error error) {
+    error.message = fmt::format("{}: {}", function, error.message);
+    return error;
+  }));
+  const Group::Init create = [unique = std::move(unique), options, ranks = join.ranks,
+                              rank = join.rank](tuttiComm& handle,
+                                                const std::stop_token& cancel) -> Status {
     return start_handle(handle, options, cancel, [&](const CommunicatorOptions& all) {
       return Communicator::create(unique, rank, ranks, all);
     });
@@ -75,6 +94,15 @@ Status initialize(tuttiComm_t* comm, int ranks, const tuttiUniqueId& id, int ran
   }
   *comm = handle.release().comm;
   return {};
+}
+
+// The same, for the C API; an error in a group is the group's too.
+tuttiResult_t initialize_guarded(tuttiComm_t* comm, const Join& join) {
+  return guarded(join.function, nullptr, [&]() -> Status {
+    Status begun = initialize(comm, join);
+    if (!begun && Group::current().active()) Group::current().fail(begun.error());
+    return begun;
+  });
 }
 
 template <std::size_t n>
@@ -115,21 +143,21 @@ tuttiResult_t tuttiCommInitRank(tuttiComm_t* comm, int nranks, tuttiUniqueId com
 
 tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUniqueId commId, int rank,
                                       tuttiConfig_t* config) {
-  return guarded("tuttiCommInitRank", nullptr, [&]() -> Status {
-    Status begun = initialize(comm, nranks, commId, rank, config, "tuttiCommInitRank");
-    if (!begun && Group::current().active()) Group::current().fail(begun.error());
-    return begun;
-  });
+  return initialize_guarded(comm, {.function = "tuttiCommInitRank",
+                                   .ranks = nranks,
+                                   .rank = rank,
+                                   .ids = {&commId, 1},
+                                   .config = config});
 }
 
 tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank, int nId,
                                         tuttiUniqueId* commIds, tuttiConfig_t* config) {
-  if (nId >= 1 && commIds != nullptr)
-    return tuttiCommInitRankConfig(newcomm, nranks, commIds[0], myrank, config);
-  return guarded("tuttiCommInitRankScalable", nullptr, [&]() -> Status {
-    if (newcomm != nullptr) *newcomm = nullptr;
-    return bad_argument("tuttiCommInitRankScalable", "commIds is NULL or nId is not positive");
-  });
+  const bool some = nId >= 1 && commIds != nullptr;
+  return initialize_guarded(newcomm, {.function = "tuttiCommInitRankScalable",
+                                      .ranks = nranks,
+                                      .rank = myrank,
+                                      .ids = {commIds, some ? static_cast<std::size_t>(nId) : 0},
+                                      .config = config});
 }
 
 tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) {
@@ -167,7 +195,11 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     Group& group = Group::current();
     group.start();
     for (int i = 0; i < ndev; ++i)
-      if (const Status begun = initialize(&comm[i], ndev, plain, i, nullptr, kName, device_of(i));
+      if (const Status begun = initialize(&comm[i], {.function = kName,
+                                                     .ranks = ndev,
+                                                     .rank = i,
+                                                     .ids = {&plain, 1},
+                                                     .device = device_of(i)});
           !begun) {
         group.fail(begun.error());
         break;

@@ -103,7 +103,7 @@ Communicator::~Communicator() {
   leave();
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, Rank rank,
+Result<std::unique_ptr<Communicator>> Communicator::create(std::span<const UniqueId> ids, Rank rank,
                                                            std::int32_t ranks,
                                                            const CommunicatorOptions& options) {
   if (ranks < 1 || rank < 0 || rank >= ranks)
@@ -112,7 +112,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, R
         fmt::format("rank is {} and nranks is {}; use 0 <= rank < nranks", rank, ranks));
   std::unique_ptr<Communicator> communicator(new Communicator(rank, ranks, options));
   const Meet meet = [&, own = &communicator->members_](Deadline deadline) {
-    return ControlPlane::join(id, rank, ranks,
+    return ControlPlane::join(ids, rank, ranks,
                               {.deadline = deadline,
                                .host_id_text = own->config().host_id,
                                .interfaces = own->config().interfaces,

@@ -48,9 +48,15 @@ struct CommunicatorOptions {
 
 class Communicator {
  public:
-  // Collective over all ranks; blocks until all have joined or config.init_timeout_ns is over.
+  // Collective over all ranks, which meet at the roots of these ids (ControlPlane::join); blocks
+  // until all have joined or config.init_timeout_ns is over.
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(
-      const UniqueId& id, Rank rank, std::int32_t ranks, const CommunicatorOptions& options);
+      std::span<const UniqueId> ids, Rank rank, std::int32_t ranks,
+      const CommunicatorOptions& options);
+  [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(
+      const UniqueId& id, Rank rank, std::int32_t ranks, const CommunicatorOptions& options) {
+    return create(std::span(&id, 1), rank, ranks, options);
+  }
   // Creates a communicator of a job whose ranks already know each other.
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> create(
       std::unique_ptr<ControlPlane> control, const CommunicatorOptions& options);

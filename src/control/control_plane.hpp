@@ -108,12 +108,19 @@ class ChildJob {
 class ControlPlane : public ControlChannel {
  public:
   // Collective over all ranks. Returns once every rank has joined and all know all; O(log ranks)
-  // rounds after the root's introduction. Errors: kTimeout naming the ranks that did not come,
-  // kInvalidUsage for a doubled or out-of-range rank or for ranks that disagree on nranks,
-  // kInvalidArgument for a damaged id or one of another version.
+  // rounds after the root's introduction. The roots of several ids, the same list on all ranks,
+  // divide the ranks among them (division.hpp). Errors: kTimeout naming the ranks that did not
+  // come, kInvalidUsage for a doubled or out-of-range rank, for ranks that disagree on nranks or on
+  // the ids, kInvalidArgument for a damaged id, one of another version, one that is there twice,
+  // and more ids than ranks.
+  [[nodiscard]] static Result<std::unique_ptr<ControlPlane>> join(std::span<const UniqueId> ids,
+                                                                  Rank rank, std::int32_t ranks,
+                                                                  const JoinOptions& options);
   [[nodiscard]] static Result<std::unique_ptr<ControlPlane>> join(const UniqueId& id, Rank rank,
                                                                   std::int32_t ranks,
-                                                                  const JoinOptions& options);
+                                                                  const JoinOptions& options) {
+    return join(std::span(&id, 1), rank, ranks, options);
+  }
 
   // Log-step (Bruck) exchange: `all` is ranks blobs of mine.size() bytes, in rank order.
   // Collective, all ranks pass the same size; all together at most 64 MiB. User thread. One at a

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "control/exchange.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace tutti::control {
@@ -20,13 +22,39 @@ std::vector<Rank> exchange_targets(Rank rank, std::int32_t ranks) {
   return targets;
 }
 
-Contacts find_contacts(Rank rank, std::int32_t ranks,
-                       const std::function<const Member&(Rank)>& member_of) {
+std::vector<Rank> exchange_targets(const Circle& circle) {
+  std::vector<Rank> targets = exchange_targets(circle.place, circle.size);
+  std::ranges::transform(targets, targets.begin(), circle.rank_at);
+  return targets;
+}
+
+std::uint32_t exchange_rounds(std::int32_t ranks) {
+  return static_cast<std::uint32_t>(exchange_targets(0, ranks).size());
+}
+
+Contacts find_contacts(const Circle& circle, const std::function<const Member&(Rank)>& member_of) {
+  const Member& self = member_of(circle.rank_at(circle.place));
   Contacts contacts;
-  for (const Rank peer : exchange_targets(rank, ranks)) {
-    contacts.emplace_back(peer, address_between(member_of(rank), member_of(peer)));
-  }
+  for (const Rank peer : exchange_targets(circle))
+    contacts.emplace_back(peer, address_between(self, member_of(peer)));
   return contacts;
+}
+
+std::optional<Error> find_unreachable(std::span<const Member* const> members) {
+  const Member& first = *members.front();
+  const Member* elsewhere = nullptr;
+  const Member* silent = nullptr;
+  for (const Member* const member : members) {
+    if (member->locality != first.locality) elsewhere = member;
+    if (member->tcp.empty() && silent == nullptr) silent = member;
+  }
+  if (elsewhere == nullptr || silent == nullptr) return std::nullopt;
+  const Member& other = silent->locality == first.locality ? *elsewhere : first;
+  return Error{Code::kInvalidUsage,
+               fmt::format("{} and {} are on different hosts, and rank {} listens on no network "
+                           "interface: set TUTTI_IFNAME there",
+                           describe(silent->info), describe(other.info), silent->info.rank),
+               silent->info.rank};
 }
 
 Exchange::Exchange(Rank rank, std::int32_t ranks, std::span<const std::byte> mine,

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,11 +19,28 @@
 
 namespace tutti::control {
 
+// The ranks that exchange with each other, by place: all of a job, or some.
+struct Circle {
+  Rank place = 0;  // this rank's
+  std::int32_t size = 0;
+  std::function<Rank(Rank place)> rank_at;
+
+  // Each rank has the place of its number.
+  [[nodiscard]] static Circle of_all(Rank rank, std::int32_t ranks) {
+    return {.place = rank, .size = ranks, .rank_at = [](Rank place) { return place; }};
+  }
+};
+
 // The ranks that `rank` sends to, by round.
 [[nodiscard]] std::vector<Rank> exchange_targets(Rank rank, std::int32_t ranks);
-// Returns the addresses that the root sends to `rank`.
-[[nodiscard]] Contacts find_contacts(Rank rank, std::int32_t ranks,
+[[nodiscard]] std::vector<Rank> exchange_targets(const Circle& circle);
+// How many rounds an exchange among so many takes.
+[[nodiscard]] std::uint32_t exchange_rounds(std::int32_t ranks);
+// Returns the addresses of a rank's targets, which the root sends to it.
+[[nodiscard]] Contacts find_contacts(const Circle& circle,
                                      const std::function<const Member&(Rank)>& member_of);
+// An error where these are of several hosts, and one of them has no address for the others'.
+[[nodiscard]] std::optional<Error> find_unreachable(std::span<const Member* const> members);
 
 class Exchange {
  public:

@@ -89,37 +89,59 @@ constexpr std::int64_t kTellNs = 2'000'000'000;
 
 // This rank cannot come, and the others would wait for it. Best effort: a rank that has no thread,
 // as it may be, can still open a connection.
-void tell_root(const Way& way, const PlaneOptions& own, const Error& error,
+void tell_root(const RootWay& way, const PlaneOptions& own, const Error& error,
                const JoinOptions& options) {
   const std::function<bool()> cancelled = [&] { return options.cancel.stop_requested(); };
   const Stop stop(-1, &cancelled);
   const Deadline deadline{std::min(options.deadline.at_ns, Deadline::in_ns(kTellNs).at_ns)};
   Result<Channel> root = open_connection(
-      way, own.key, {.rank = own.rank, .peer = kRootRank, .ranks = own.ranks}, stop, deadline);
+      way.way, way.key, {.rank = own.rank, .peer = kRootRank, .ranks = own.ranks}, stop, deadline);
   if (!root) return;
   static_cast<void>(
       send_within(*root, encode_error({.type = FrameType::kGiveUp}, as_remote(error, own.rank)),
                   stop, deadline));
 }
 
+// The roots to which a rank comes, its part's first, and where it listens.
+struct Roots {
+  std::vector<RootWay> ways;
+  std::optional<TcpAddress> tcp_at{};
+};
+
+Result<Roots> find_roots(std::span<const IdContent> ids, const PlaneOptions& own,
+                         const JoinOptions& options) {
+  const Division division(own.ranks, own.roots);
+  std::vector<std::int32_t> numbers{division.part_of(own.rank)};
+  if (numbers[0] != 0 && division.leads(own.rank)) numbers.push_back(0);
+  Roots roots;
+  for (const std::int32_t number : numbers) {
+    const IdContent& id = ids[static_cast<std::size_t>(number)];
+    TUTTI_TRY_ASSIGN(Ways ways, find_ways(id, own.locality, options));
+    roots.ways.push_back({.way = std::move(ways.root), .key = id.key, .number = number});
+    if (!roots.tcp_at) roots.tcp_at = ways.tcp_at;
+  }
+  return roots;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content, PlaneOptions own,
+Result<std::unique_ptr<Plane>> start_and_meet(std::span<const IdContent> ids, PlaneOptions own,
                                               const JoinOptions& options) {
+  own.roots = static_cast<std::int32_t>(ids.size());
   if (own.locality == 0) own.locality = host_identity("");
-  Result<Ways> ways = find_ways(content, own.locality, options);
-  if (!ways) return tl::unexpected(cannot_join(own.rank, std::move(ways).error()));
-  if (!own.tcp_at) own.tcp_at = ways->tcp_at;
+  Result<Roots> roots = find_roots(ids, own, options);
+  if (!roots) return tl::unexpected(cannot_join(own.rank, std::move(roots).error()));
+  if (!own.tcp_at) own.tcp_at = roots->tcp_at;
   Result<std::unique_ptr<Service>> service = Plane::start_service(own);
   if (!service) {
     Error error = cannot_join(own.rank, std::move(service).error());
-    tell_root(ways->root, own, error, options);
+    for (const RootWay& way : roots->ways) tell_root(way, own, error, options);
     return tl::unexpected(std::move(error));
   }
   Result<std::unique_ptr<Plane>> plane = Plane::start(own, *std::move(service));
   if (!plane) return tl::unexpected(cannot_join(own.rank, std::move(plane).error()));
   const std::stop_callback cancelled(options.cancel, [&] { (*plane)->interrupt(); });
-  TUTTI_TRY((*plane)->meet(ways->root, options));
+  TUTTI_TRY((*plane)->meet(roots->ways, options));
   return plane;
 }
 
@@ -155,25 +177,25 @@ Status serve_root(const UniqueId& id, const RootOptions& options) {
       content, {.log = options.log, .interfaces = interfaces, .idle_ns = config.init_timeout_ns});
 }
 
-Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const UniqueId& id, Rank rank,
+Result<std::unique_ptr<ControlPlane>> ControlPlane::join(std::span<const UniqueId> ids, Rank rank,
                                                          std::int32_t ranks,
                                                          const JoinOptions& options) {
   if (::sodium_init() < 0)
     return make_error(Code::kSystemError, "the system provides no random bytes");
-  TUTTI_TRY_ASSIGN(const control::IdContent content, control::decode_id(id));
   if (ranks < 1 || ranks > control::kMaxRanks || rank < 0 || rank >= ranks) {
     return make_error(Code::kInvalidUsage,
                       fmt::format("rank {} of {} ranks: ranks are 1 to {}, and 0 <= rank < ranks",
                                   rank, ranks, control::kMaxRanks));
   }
+  TUTTI_TRY_ASSIGN(const std::vector<control::IdContent> contents, control::decode_ids(ids, ranks));
+  const control::SessionKey key = control::job_key(contents);
   if (ranks == 1) {
-    control::retire_root(content.key.session);
-    return control::make_solo_plane(content.key.session,
-                                    control::own_info(0, options.host_id_text));
+    control::retire_root(key.session);
+    return control::make_solo_plane(key.session, control::own_info(0, options.host_id_text));
   }
   auto plane = control::start_and_meet(
-      content,
-      {.key = content.key,
+      contents,
+      {.key = key,
        .rank = rank,
        .ranks = ranks,
        .log = options.log,
@@ -181,13 +203,18 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const UniqueId& id, Ran
       options);
   if (plane) return *std::move(plane);
   // Nobody needs to wait for a rank that this machine does not let come, or that has given up.
-  if (options.cancel.stop_requested()) {
-    const Error aborted{Code::kRemoteError, fmt::format("rank {} aborted its join", rank), rank};
-    // Ranks that come later ask an agreed address again and again, and are to be told.
-    (content.agreed() ? control::call_off : control::abandon_root)(content.key.session, rank, ranks,
-                                                                   aborted);
-  } else if (plane.error().code == Code::kSystemError) {
-    control::call_off(content.key.session, rank, ranks, plane.error());
+  const Error aborted{Code::kRemoteError, fmt::format("rank {} aborted its join", rank), rank};
+  for (const control::IdContent& content : contents) {
+    const SessionId& session = content.key.session;
+    if (!options.cancel.stop_requested()) {
+      if (plane.error().code == Code::kSystemError)
+        control::call_off(session, rank, ranks, plane.error());
+    } else if (content.agreed()) {
+      // Ranks that come later ask an agreed address again and again, and are to be told.
+      control::call_off(session, rank, ranks, aborted);
+    } else {
+      control::abandon_root(session, rank, ranks, aborted);
+    }
   }
   return tl::unexpected(std::move(plane).error());
 }

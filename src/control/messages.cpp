@@ -103,13 +103,18 @@ std::string describe(const PeerInfo& info) {
 
 std::vector<std::byte> encode_check_in(const CheckIn& check_in) {
   Writer writer = start_frame({.type = FrameType::kCheckIn});
-  writer.number(check_in.left_ns).raw(encode_member(check_in.member));
+  writer.number(check_in.left_ns).number(check_in.root.number).number(check_in.root.roots);
+  writer.raw(check_in.root.job).raw(encode_member(check_in.member));
   return writer.take();
 }
 
 std::optional<CheckIn> decode_check_in(Reader& reader, Rank rank) {
   CheckIn check_in;
   check_in.left_ns = reader.number<std::int64_t>();
+  check_in.root.number = reader.number<std::int32_t>();
+  check_in.root.roots = reader.number<std::int32_t>();
+  check_in.root.job = reader.block<kSessionIdBytes>();
+  if (check_in.root.number < 0 || check_in.root.number >= check_in.root.roots) return std::nullopt;
   std::optional<Member> member = decode_member(reader.rest(), rank);
   if (!member) return std::nullopt;
   check_in.member = std::move(*member);

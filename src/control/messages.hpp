@@ -91,9 +91,17 @@ inline constexpr std::size_t kMemberBytes = 4 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 +
 // "rank 3 (pid 812 on node7)"
 [[nodiscard]] std::string describe(const PeerInfo& info);
 
+// The root that a rank believes to have come to, of the roots of a job: one for each of its ids.
+struct RootOfJob {
+  std::int32_t number = 0, roots = 1;
+  SessionId job{};  // the same for ranks that have the same ids in the same order
+  bool operator==(const RootOfJob&) const = default;
+};
+
 struct CheckIn {
   Member member;
   std::int64_t left_ns = 0;  // until the rank's deadline
+  RootOfJob root{};
 };
 [[nodiscard]] std::vector<std::byte> encode_check_in(const CheckIn& check_in);
 [[nodiscard]] std::optional<CheckIn> decode_check_in(Reader& reader, Rank rank);

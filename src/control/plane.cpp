@@ -16,8 +16,6 @@
 namespace tutti::control {
 namespace {
 
-// The root answers at our deadline with the names of those who did not come; this is for its way.
-constexpr std::int64_t kRootGraceNs = 2'000'000'000;
 // For telling others of a failure, and for finding the rank that everybody waits for.
 constexpr std::int64_t kSpreadNs = 200'000'000;
 constexpr std::int64_t kSearchNs = 1'000'000'000;
@@ -28,11 +26,12 @@ constexpr int kMostSearchSteps = 64;
 constexpr std::int64_t kFirstProbeNs = 500'000'000;
 constexpr std::int64_t kProbeNs = 100'000'000;
 
-bool on_loopback(const Way& way) {
-  return std::ranges::all_of(way.addresses, [](const std::string& address) {
-    const std::optional<TcpAddress> tcp = parse_tcp(address);
-    return tcp && tcp->loopback();
-  });
+Status check_size(std::size_t blob_bytes, std::int32_t ranks) {
+  if (blob_bytes <= kMaxExchangeBytes / static_cast<std::size_t>(ranks)) return {};
+  return make_error(
+      Code::kInvalidArgument,
+      fmt::format("an exchange of {} x {} bytes is too large: the limit is {} bytes in all", ranks,
+                  blob_bytes, kMaxExchangeBytes));
 }
 
 }  // namespace
@@ -65,91 +64,9 @@ Result<std::unique_ptr<Plane>> Plane::start(const PlaneOptions& options,
   return plane;
 }
 
-Status Plane::meet(const Way& root_way, const JoinOptions& options) {
-  self_.info = own_info(options_.rank, options.host_id_text);
-  self_.address = service_->address();
-  self_.tcp = service_->tcp_address();
-  self_.locality = options_.locality;
-  self_.start_ticks = process_start_ticks(self_.info.pid);
-  self_.pid_namespace = pid_namespace();
-  TUTTI_TRY_ASSIGN(Channel root, introduce(root_way, options.deadline));
-  TUTTI_TRY(await_contacts(root, options.deadline));
-  service_->attend_meeting(std::move(root));
-  Result<std::vector<std::byte>> records = exchange(encode_member(self_), options.deadline);
-  Status met = records ? read_records(*records) : tl::unexpected(std::move(records).error());
-  service_->finish_meeting(met ? std::nullopt
-                               : std::optional(as_remote(met.error(), options_.rank)));
-  return met;
-}
-
 std::string Plane::ip() const {
   const std::optional<TcpAddress> at = parse_tcp(service_->tcp_address());
   return at ? at->ip_text() : std::string{};
-}
-
-Result<Channel> Plane::introduce(const Way& root_way, Deadline deadline) {
-  Result<Channel> root = open_connection(
-      root_way, options_.key, {.rank = options_.rank, .peer = kRootRank, .ranks = options_.ranks},
-      stop_->fd(), deadline);
-  if (!root) {
-    Error error = std::move(root).error();
-    const char* hint = "";
-    if (root_way.awaited && error.code == Code::kTimeout) {
-      hint = "; check that the process of rank 0 runs and that this is its address";
-    } else if (!root_way.awaited && error.code == Code::kRemoteError) {
-      hint =
-          "; the job has already met or failed, or the process that made the unique id has ended";
-    }
-    if (!root_way.awaited && on_loopback(root_way)) {
-      hint =
-          "; the address is this host's loopback: if the unique id was made on another host, set "
-          "TUTTI_IFNAME there";
-    }
-    error.message = fmt::format("rank {} cannot reach the root of its job: {}{}", options_.rank,
-                                error.message, hint);
-    return tl::unexpected(std::move(error));
-  }
-  const CheckIn check_in{.member = self_, .left_ns = std::max<std::int64_t>(deadline.left_ns(), 0)};
-  TUTTI_TRY(send_within(*root, encode_check_in(check_in), stop_->fd(), deadline));
-  return root;
-}
-
-Status Plane::await_contacts(Channel& root, Deadline deadline) {
-  PacketBuffer buffer;
-  const Deadline with_grace{deadline.at_ns + kRootGraceNs};
-  Result<Received> received = receive_within(root, buffer.all(), false, stop_->fd(), with_grace);
-  if (!received) {
-    Error error = std::move(received).error();
-    error.message = fmt::format("rank {} waited for its job to meet: {}", options_.rank,
-                                error.code == Code::kRemoteError
-                                    ? "the process that made the unique id has ended"
-                                    : error.message);
-    return tl::unexpected(std::move(error));
-  }
-  Reader reader{buffer.first(received->packet_bytes)};
-  const FrameHeader header = read_header(reader);
-  if (header.type == FrameType::kRefused) {
-    return tl::unexpected(decode_error(reader, options_.ranks));
-  }
-  const std::optional<Contacts> contacts =
-      header.type == FrameType::kMet ? decode_met(reader, options_.ranks) : std::nullopt;
-  if (!contacts) return make_error(Code::kRemoteError, "the root sent a malformed answer");
-  for (const auto& [rank, address] : *contacts) links_->set_address(rank, address);
-  return {};
-}
-
-Status Plane::read_records(std::span<const std::byte> records) {
-  std::vector<Member> members;
-  for (Rank rank = 0; rank < options_.ranks; ++rank) {
-    std::optional<Member> member = decode_member(
-        records.subspan(static_cast<std::size_t>(rank) * kMemberBytes, kMemberBytes), rank);
-    if (!member) {
-      return make_error(Code::kRemoteError, fmt::format("malformed record of rank {}", rank), rank);
-    }
-    members.push_back(*std::move(member));
-  }
-  adopt(std::move(members));
-  return {};
 }
 
 void Plane::adopt(std::vector<Member> members) {
@@ -204,39 +121,41 @@ Result<std::vector<std::byte>> Plane::allgather(std::span<const std::byte> mine,
 
 Result<std::vector<std::byte>> Plane::exchange(std::span<const std::byte> mine, Deadline deadline,
                                                std::span<std::byte> announced) {
-  const auto ranks = static_cast<std::size_t>(options_.ranks);
-  if (mine.size() > kMaxExchangeBytes / ranks) {
-    return make_error(
-        Code::kInvalidArgument,
-        fmt::format("an exchange of {} x {} bytes is too large: the limit is {} bytes in all",
-                    ranks, mine.size(), kMaxExchangeBytes));
-  }
+  TUTTI_TRY(check_size(mine.size(), options_.ranks));
   const std::uint64_t number = service_->mailbox().enter();
-  Exchange exchange(options_.rank, options_.ranks, mine, announced);
-  while (!exchange.complete()) TUTTI_TRY(run_round(number, exchange, deadline));
+  const Leg all{.circle = Circle::of_all(options_.rank, options_.ranks), .exchange = number};
+  TUTTI_TRY_ASSIGN(std::vector<std::byte> blobs, run_leg(all, mine, deadline, announced));
   service_->mailbox().leave();
+  return blobs;
+}
+
+Result<std::vector<std::byte>> Plane::run_leg(const Leg& leg, std::span<const std::byte> mine,
+                                              Deadline deadline, std::span<std::byte> announced) {
+  Exchange exchange(leg.circle.place, leg.circle.size, mine, announced);
+  while (!exchange.complete()) TUTTI_TRY(run_round(leg, exchange, deadline));
   return exchange.in_rank_order();
 }
 
-Status Plane::run_round(std::uint64_t number, Exchange& exchange, Deadline deadline) {
+Status Plane::run_round(const Leg& leg, Exchange& exchange, Deadline deadline) {
   const Exchange::Round round = exchange.round();
-  const Status sent = links_->post(round.to, number, round.number, round.message, deadline);
+  const Rank to = leg.circle.rank_at(round.to), from = leg.circle.rank_at(round.from);
+  const std::uint32_t number = leg.first_round + round.number;
+  const Status sent = links_->post(to, leg.exchange, number, round.message, deadline);
   if (!sent) {
-    Error error = explain(introduce_culprit(sent.error(), round.to));
-    spread_failure(number, round.number + 1, error);
+    Error error = explain(introduce_culprit(sent.error(), to));
+    spread_failure(leg, round.number + 1, error);
     return tl::unexpected(std::move(error));
   }
-  Result<std::vector<std::byte>> got =
-      take(round.from, round.number, round.expected_bytes, deadline);
+  Result<std::vector<std::byte>> got = take(from, number, round.expected_bytes, deadline);
   if (!got) {
     Error error = explain(std::move(got).error());
     if (error.code == Code::kTimeout && met_) {
-      error = find_absent(std::move(error), number);
+      error = find_absent(std::move(error), leg.exchange);
       // Somebody else may have found out more meanwhile.
-      got = service_->mailbox().take(round.from, round.number, round.expected_bytes, Deadline{});
+      got = service_->mailbox().take(from, number, round.expected_bytes, Deadline{});
       if (!got && got.error().code != Code::kTimeout) error = std::move(got).error();
     }
-    spread_failure(number, round.number + 1, error);
+    spread_failure(leg, round.number + 1, error);
     return tl::unexpected(std::move(error));
   }
   exchange.absorb(*got);
@@ -280,7 +199,7 @@ std::optional<Error> Plane::find_gone(Rank peer) {
 }
 
 // Those we would still send to must not wait for us; they tell those after them.
-void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own) {
+void Plane::spread_failure(const Leg& leg, std::uint32_t first_round, const Error& own) {
   Error error = as_remote(own, options_.rank);
   // A rank that is told to stop is no mistake of the others, who may go on without it.
   if (own.code == Code::kInvalidUsage && is_told_to_stop())
@@ -288,9 +207,10 @@ void Plane::spread_failure(std::uint64_t number, std::uint32_t first_round, cons
   if (met_ && error.code != own.code)
     error.message = fmt::format("{} failed: {}", describe(self_.info), own.message);
   const Deadline deadline = Deadline::in_ns(kSpreadNs);
-  const std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
+  const std::vector<Rank> targets = exchange_targets(leg.circle);
   for (std::uint32_t round = first_round; round < targets.size(); ++round) {
-    static_cast<void>(links_->post_failure(targets[round], number, round, error, deadline));
+    static_cast<void>(links_->post_failure(targets[round], leg.exchange, leg.first_round + round,
+                                           error, deadline));
   }
 }
 
@@ -301,7 +221,10 @@ void Plane::call_off() {
       fmt::format("{} cannot take part in the new communicator; its own error message says why",
                   describe(self_.info)),
       options_.rank};
-  if (met_) spread_failure(service_->mailbox().enter(), 0, error);
+  if (!met_) return;
+  const std::uint64_t next = service_->mailbox().enter();
+  spread_failure({.circle = Circle::of_all(options_.rank, options_.ranks), .exchange = next}, 0,
+                 error);
 }
 
 // A peer that hangs up may only have given up because of another's death, which we are about to

@@ -6,12 +6,13 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "control/control_plane.hpp"
-#include "control/exchange.hpp"
+#include "control/division.hpp"
 #include "control/link.hpp"
 #include "control/service.hpp"
 
@@ -21,12 +22,20 @@ struct PlaneOptions {
   SessionKey key;
   Rank rank = kNoRank;
   std::int32_t ranks = 0;
+  std::int32_t roots = 1;  // where the ranks meet
   Log log = Log();
   WatchMode watch_mode = WatchMode::kPidfd;
   ListenKind listen_kind = ListenKind::kAny;
   // Identifies the reach of Unix sockets: one machine and network namespace. 0: this one.
   std::uint64_t locality = 0;
   std::optional<TcpAddress> tcp_at{};  // where to listen for ranks of others; port 0
+};
+
+// A root to which a rank comes.
+struct RootWay {
+  Way way;
+  SessionKey key;
+  std::int32_t number = 0;  // of the job's roots
 };
 
 // A rank of this process. `host_id_text`: TUTTI_HOST_ID.
@@ -40,8 +49,9 @@ class Plane final : public ControlPlane {
                                                             std::unique_ptr<Service> service);
   ~Plane() override { close(); }
 
-  // Meets the others at the root, or knows them already. One of both, once, before anything below.
-  [[nodiscard]] Status meet(const Way& root, const JoinOptions& options);
+  // Meets the others at its part's root, and for a leader the first one too (meeting.cpp); or knows
+  // them already. One of both, once, before anything below.
+  [[nodiscard]] Status meet(std::span<const RootWay> roots, const JoinOptions& options);
   void adopt(std::vector<Member> members);
 
   [[nodiscard]] Rank rank() const override { return options_.rank; }
@@ -84,17 +94,37 @@ class Plane final : public ControlPlane {
 
  private:
   explicit Plane(const PlaneOptions& options) : options_(options) {}
-  [[nodiscard]] Result<Channel> introduce(const Way& root_way, Deadline deadline);
-  [[nodiscard]] Status await_contacts(Channel& root, Deadline deadline);
+  // A root at which this rank has checked in.
+  struct Visit {
+    Channel channel;
+    bool met = false;  // it has told the addresses
+  };
+  // An exchange among some ranks, as a part of the mailbox's exchange of this number.
+  struct Leg {
+    Circle circle;
+    std::uint64_t exchange = 0;
+    std::uint32_t first_round = 0;
+  };
+  [[nodiscard]] Result<Channel> introduce(const RootWay& root, Deadline deadline);
+  [[nodiscard]] Status check_in(std::span<const RootWay> roots, Deadline deadline);
+  [[nodiscard]] Status await_contacts(std::size_t visit, Deadline deadline);
+  [[nodiscard]] Status hear_root(Visit& visit, std::span<const std::byte> packet);
+  [[nodiscard]] Error root_gone() const;
+  [[nodiscard]] Result<std::vector<std::byte>> meet_others(Deadline deadline);
+  [[nodiscard]] Result<std::vector<std::byte>> meet_parts(Deadline deadline);
   [[nodiscard]] Result<std::vector<std::byte>> exchange(std::span<const std::byte> mine,
                                                         Deadline deadline,
                                                         std::span<std::byte> announced = {});
-  [[nodiscard]] Status run_round(std::uint64_t number, Exchange& exchange, Deadline deadline);
+  [[nodiscard]] Result<std::vector<std::byte>> run_leg(const Leg& leg,
+                                                       std::span<const std::byte> mine,
+                                                       Deadline deadline,
+                                                       std::span<std::byte> announced = {});
+  [[nodiscard]] Status run_round(const Leg& leg, Exchange& exchange, Deadline deadline);
   [[nodiscard]] Result<std::vector<std::byte>> take(Rank from, std::uint32_t round,
                                                     std::size_t bytes, Deadline deadline);
   [[nodiscard]] std::optional<Error> find_gone(Rank peer);
   [[nodiscard]] bool is_told_to_stop() const;
-  void spread_failure(std::uint64_t number, std::uint32_t first_round, const Error& own);
+  void spread_failure(const Leg& leg, std::uint32_t first_round, const Error& own);
   [[nodiscard]] Error find_absent(Error error, std::uint64_t number);
   [[nodiscard]] Error explain(Error error);
   // Adds who `peer` is, if it is to blame.
@@ -103,6 +133,7 @@ class Plane final : public ControlPlane {
 
   const PlaneOptions options_;
   Member self_;
+  std::vector<Visit> visits_;    // only while it meets, and until the service attends them
   std::vector<Member> members_;  // fixed after meet()
   std::vector<PeerInfo> peers_;  // the same, for others
   std::unique_ptr<StopSignal> stop_;
@@ -116,9 +147,10 @@ class Plane final : public ControlPlane {
   std::atomic<bool> interrupted_{false};
 };
 
-// Starts a plane and meets, by the way of the id that is open to it: over its Unix socket where
-// that reaches, else over TCP. Fills in the two last fields of `own`, unless they are set.
-[[nodiscard]] Result<std::unique_ptr<Plane>> start_and_meet(const IdContent& content,
+// Starts a plane and meets at the roots of these ids, each by the way that is open to it: over its
+// Unix socket where that reaches, else over TCP. Fills in `roots` and the two last fields of `own`,
+// those unless they are set.
+[[nodiscard]] Result<std::unique_ptr<Plane>> start_and_meet(std::span<const IdContent> ids,
                                                             PlaneOptions own,
                                                             const JoinOptions& options);
 

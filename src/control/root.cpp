@@ -8,7 +8,7 @@
 #include <array>
 
 #include "base/clock.hpp"
-#include "control/exchange.hpp"
+#include "control/division.hpp"
 
 namespace tutti::control {
 namespace {
@@ -38,7 +38,7 @@ Root::~Root() {
 
 void Root::call_off(Rank rank, std::int32_t ranks, const Error& error) {
   if (ranks_ == 0) ranks_ = ranks;  // who comes still is to be told
-  told_.insert(rank);
+  if (expects(rank)) told_.insert(rank);
   fail(error);
 }
 
@@ -83,27 +83,16 @@ void Root::check_in(ConnectionKey key, CheckIn check_in) {
     refuse(key);
     return check_linger();
   }
-  const std::string who = describe(check_in.member.info);
+  const bool possible =
+      check_in.root.roots <= claim.ranks &&
+      Division(claim.ranks, check_in.root.roots).comes_to(check_in.root.number, claim.rank);
+  if (!possible) return leave(key, "sent a malformed check-in");
   if (ranks_ == 0) {
     ranks_ = claim.ranks;
     first_ = claim.rank;
+    self_ = check_in.root;
   }
-  std::optional<Error> objection;
-  const auto same = attendees_.find(claim.rank);
-  if (claim.ranks != ranks_) {
-    objection =
-        Error{Code::kInvalidUsage,
-              fmt::format("{} says the job has {} ranks, {} says {}: pass the same number "
-                          "everywhere",
-                          who, claim.ranks, describe(attendees_.at(first_).member.info), ranks_),
-              claim.rank < ranks_ ? claim.rank : kNoRank};
-  } else if (same != attendees_.end()) {
-    objection = Error{Code::kInvalidUsage,
-                      fmt::format("rank {} joined twice: {} and {}: give every rank its own number",
-                                  claim.rank, describe(same->second.member.info), who),
-                      claim.rank};
-  }
-  if (objection) {
+  if (std::optional<Error> objection = object_to(check_in, claim)) {
     fail(std::move(*objection));
     refuse(key);
     return check_linger();
@@ -112,42 +101,63 @@ void Root::check_in(ConnectionKey key, CheckIn check_in) {
   attendees_.emplace(claim.rank, Attendee{.member = std::move(check_in.member),
                                           .connection = key,
                                           .deadline_ns = now_ns() + left_ns});
-  if (attendees_.size() == static_cast<std::size_t>(ranks_)) meet();
+  if (attendees_.size() == expected()) meet();
+}
+
+// What makes the meeting impossible, once somebody has come.
+std::optional<Error> Root::object_to(const CheckIn& check_in, const Claim& claim) const {
+  const std::string who = describe(check_in.member.info);
+  const Rank culprit = claim.rank < ranks_ ? claim.rank : kNoRank;
+  if (claim.ranks != ranks_)
+    return Error{Code::kInvalidUsage,
+                 fmt::format("{} says the job has {} ranks, {} says {}: pass the same number "
+                             "everywhere",
+                             who, claim.ranks, describe(attendees_.at(first_).member.info), ranks_),
+                 culprit};
+  if (check_in.root != *self_)
+    return Error{Code::kInvalidUsage,
+                 fmt::format("{} and {} have different lists of unique ids: pass the same ids in "
+                             "the same order to all ranks",
+                             describe(attendees_.at(first_).member.info), who),
+                 culprit};
+  const auto same = attendees_.find(claim.rank);
+  if (same == attendees_.end()) return std::nullopt;
+  return Error{Code::kInvalidUsage,
+               fmt::format("rank {} joined twice: {} and {}: give every rank its own number",
+                           claim.rank, describe(same->second.member.info), who),
+               claim.rank};
+}
+
+bool Root::expects(Rank rank) const {
+  return !self_ || Division(ranks_, self_->roots).comes_to(self_->number, rank);
+}
+
+std::size_t Root::expected() const {
+  return static_cast<std::size_t>(self_ ? Division(ranks_, self_->roots).expected_at(self_->number)
+                                        : ranks_);
 }
 
 void Root::meet() {
-  if (std::optional<Error> error = find_unreachable()) return fail(std::move(*error));
+  std::vector<const Member*> members;
+  for (const auto& [rank, attendee] : attendees_) members.push_back(&attendee.member);
+  if (std::optional<Error> error = find_unreachable(members)) return fail(std::move(*error));
   phase_ = Phase::kMet;
+  const Division division(ranks_, self_->roots);
   for (const auto& [rank, attendee] : attendees_) {
-    const Contacts contacts = find_contacts(
-        rank, ranks_, [&](Rank member) -> const Member& { return attendees_.at(member).member; });
+    const Contacts contacts =
+        contacts_at(division, self_->number, rank,
+                    [&](Rank member) -> const Member& { return attendees_.at(member).member; });
     // A fresh socket's buffer holds this packet; one that does not belongs to a broken rank.
     Channel& channel = connections_.at(attendee.connection).channel;
-    if (channel.send(encode_met(contacts)) != IoState::kDone || channel.unsent()) {
+    const IoState sent = channel.send(encode_met(contacts));
+    if (sent == IoState::kClosed) continue;  // why, its last packet says, which is there
+    if (sent != IoState::kDone || channel.unsent()) {
       return fail(
           {Code::kRemoteError,
            fmt::format("{} died or left before the job had met", describe(attendee.member.info)),
            rank});
     }
   }
-}
-
-// A job of several hosts in which a rank has no address for ranks of the others.
-std::optional<Error> Root::find_unreachable() const {
-  const Member& first = attendees_.begin()->second.member;
-  const Member* elsewhere = nullptr;
-  const Member* silent = nullptr;
-  for (const auto& [rank, attendee] : attendees_) {
-    if (attendee.member.locality != first.locality) elsewhere = &attendee.member;
-    if (attendee.member.tcp.empty() && silent == nullptr) silent = &attendee.member;
-  }
-  if (elsewhere == nullptr || silent == nullptr) return std::nullopt;
-  const Member& other = silent->locality == first.locality ? *elsewhere : first;
-  return Error{Code::kInvalidUsage,
-               fmt::format("{} and {} are on different hosts, and rank {} listens on no network "
-                           "interface: set TUTTI_IFNAME there",
-                           describe(silent->info), describe(other.info), silent->info.rank),
-               silent->info.rank};
 }
 
 void Root::finish(Rank rank) {
@@ -184,7 +194,8 @@ void Root::fail(Error error) {
 
 void Root::refuse(ConnectionKey key) {
   Connection& connection = connections_.at(key);
-  if (connection.claim.rank < ranks_) told_.insert(connection.claim.rank);
+  if (connection.claim.rank < ranks_ && expects(connection.claim.rank))
+    told_.insert(connection.claim.rank);
   // A rank hears unchanged what its machine refused; the root lives in rank 0's process, mostly.
   const Rank whose = failure_->culprit == kNoRank ? 0 : failure_->culprit;
   const Error told = connection.claim.rank == whose ? *failure_ : as_remote(*failure_, whose);
@@ -193,7 +204,7 @@ void Root::refuse(ConnectionKey key) {
 }
 
 void Root::check_linger() {
-  if (phase_ == Phase::kFailed && told_.size() >= static_cast<std::size_t>(ranks_)) {
+  if (phase_ == Phase::kFailed && told_.size() >= expected()) {
     phase_ = Phase::kOver;
   }
 }
@@ -214,16 +225,22 @@ void Root::tick(std::int64_t at_ns) {
   for (const ConnectionKey key : silent) hang_up(key);
   if (phase_ == Phase::kGathering || phase_ == Phase::kMet) {
     const bool late = std::ranges::any_of(
-        attendees_, [&](const auto& entry) { return entry.second.deadline_ns <= at_ns; });
+        attendees_, [&](const auto& entry) { return deadline_of(entry.second) <= at_ns; });
     if (late) fail(describe_absence());
   }
   const bool waits = attendees_.empty() || phase_ == Phase::kFailed;
   if (waits && give_up_ns_ <= at_ns) phase_ = Phase::kOver;
 }
 
+std::int64_t Root::deadline_of(const Attendee& attendee) const {
+  const bool others = phase_ == Phase::kMet && self_->roots > 1;
+  return attendee.deadline_ns + (others ? kOtherRootsNs : 0);
+}
+
 Error Root::describe_absence() const {
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < ranks_; ++rank) {
+    if (!expects(rank)) continue;
     const auto found = attendees_.find(rank);
     const bool there = found != attendees_.end();
     if (phase_ == Phase::kMet ? !found->second.done : !there) missing.push_back(rank);
@@ -237,6 +254,11 @@ Error Root::describe_absence() const {
                 "rank{} {} of {} did not join within TUTTI_INIT_TIMEOUT_S ({} joined); "
                 "start every rank with the same address, secret and number of ranks",
                 plural, list_ranks(missing), ranks_, attendees_.size());
+  if (self_->roots > 1 && phase_ == Phase::kMet)
+    what += "; a rank that meets at the root of another unique id may not have come";
+  else if (self_->roots > 1)
+    what += fmt::format("; this is the root of unique id {} of {}, to which {} ranks come",
+                        self_->number + 1, self_->roots, expected());
   std::uint64_t strangers = 0;
   for (const auto& door : doors_) strangers += door->strangers();
   if (const std::uint64_t dropped = strangers - strangers_before_; dropped > 0)
@@ -263,7 +285,7 @@ std::int64_t Root::next_tick_ns() const {
   if (attendees_.empty() || phase_ == Phase::kFailed) next_ns = std::min(next_ns, give_up_ns_);
   if (phase_ == Phase::kGathering || phase_ == Phase::kMet) {
     for (const auto& [rank, attendee] : attendees_) {
-      next_ns = std::min(next_ns, attendee.deadline_ns);
+      next_ns = std::min(next_ns, deadline_of(attendee));
     }
   }
   return next_ns;

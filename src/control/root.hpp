@@ -8,6 +8,10 @@
 // the names of the ranks that did not come). Then it is over; also when nobody comes for the time
 // that an id waits.
 //
+// Where a job has several ids, a root has a part of its ranks, and root 0 also the other parts'
+// leaders (division.hpp), who learn the leaders' addresses from it. Which of them it is, ranks tell
+// it when they check in: the process that makes an id does not know.
+//
 // All roots of a process are served by one thread, behind one Unix socket and one TCP socket for
 // each interface (root_registry.cpp): a hello names the session, and so the root. The thread and
 // the sockets are there while a root is. It ends with the process (static destructors wait for it),
@@ -39,6 +43,9 @@ class Root {
   // How long a root whose job has failed still tells the reason to ranks that come late.
   static constexpr std::int64_t kLingerNs = 10'000'000'000;
   static constexpr std::int64_t kCheckInNs = Lobby::kHandshakeNs;
+  // How long after the ranks' deadline a root that has met waits for what the others may have to
+  // tell of ranks that did not come to them.
+  static constexpr std::int64_t kOtherRootsNs = 1'000'000'000;
 
   using Doors = std::vector<std::shared_ptr<Lobby>>;
 
@@ -80,13 +87,16 @@ class Root {
   void receive(ConnectionKey key);
   void check_in(ConnectionKey key, CheckIn check_in);
   void meet();
-  [[nodiscard]] std::optional<Error> find_unreachable() const;
+  [[nodiscard]] std::optional<Error> object_to(const CheckIn& check_in, const Claim& claim) const;
+  [[nodiscard]] bool expects(Rank rank) const;
+  [[nodiscard]] std::size_t expected() const;
   void finish(Rank rank);
   void leave(ConnectionKey key, const char* how);
   void fail(Error error);
   void refuse(ConnectionKey key);
   void hang_up(ConnectionKey key);
   void check_linger();
+  [[nodiscard]] std::int64_t deadline_of(const Attendee& attendee) const;
   [[nodiscard]] Error describe_absence() const;
 
   EventLoop& loop_;
@@ -95,9 +105,10 @@ class Root {
   const Doors doors_;                   // a flood at one does not reach the other
   std::uint64_t strangers_before_ = 0;  // of other ids, at these doors
   Phase phase_ = Phase::kGathering;
-  std::int32_t ranks_ = 0;       // 0: nobody came yet
-  Rank first_ = kNoRank;         // who said so
-  std::int64_t give_up_ns_ = 0;  // kGathering: idle; kFailed: end of lingering
+  std::int32_t ranks_ = 0;         // 0: nobody came yet
+  Rank first_ = kNoRank;           // who said so
+  std::optional<RootOfJob> self_;  // the same one; nullopt: nobody
+  std::int64_t give_up_ns_ = 0;    // kGathering: idle; kFailed: end of lingering
   ConnectionKey next_key_ = 1;
   std::map<ConnectionKey, Connection> connections_;
   std::map<Rank, Attendee> attendees_;

@@ -168,7 +168,7 @@ void Service::stop() {
   loop_->post([this] { running_ = false; });
   thread_->join();
   thread_.reset();
-  leave_root();
+  while (!roots_.empty()) leave_root(roots_.begin()->first);
   // The Watch of a peer, or its proof, may be on its way: any connection may be watched soon.
   for (auto& [key, connection] : connections_) say_bye(connection);
   for (const auto& lobby : lobbies_) lobby->send_last(bye_);
@@ -373,17 +373,19 @@ void Service::retry_parked(RequestKind kind) {
   }
 }
 
-void Service::attend_meeting(Channel root) {
+void Service::attend_meeting(Channel channel) {
   // std::function wants copyable captures; the owner travels in a shared_ptr.
-  auto owner = std::make_shared<Channel>(std::move(root));
+  auto owner = std::make_shared<Channel>(std::move(channel));
   loop_->post([this, owner] {
-    root_ = std::move(*owner);
-    root_token_ = loop_->add(root_.fd(), EPOLLIN, [this](std::uint32_t) { hear_root(); });
+    const int fd = owner->fd();
+    RootLink& root = roots_[fd];
+    root.channel = std::move(*owner);
+    root.token = loop_->add(fd, EPOLLIN, [this, fd](std::uint32_t) { hear_root(fd); });
   });
 }
 
-void Service::hear_root() {
-  const Received received = root_.receive(buffer_.all(), false);
+void Service::hear_root(int fd) {
+  const Received received = roots_.at(fd).channel.receive(buffer_.all(), false);
   if (received.state == IoState::kAgain) return;
   Reader reader{buffer_.first(received.packet_bytes)};
   if (received.state == IoState::kDone && read_header(reader).type == FrameType::kRefused) {
@@ -392,24 +394,26 @@ void Service::hear_root() {
     mailbox_.fail({Code::kRemoteError,
                    "the process that made the unique id ended before the job had met", kNoRank});
   }
-  leave_root();
+  leave_root(fd);
 }
 
 void Service::finish_meeting(std::optional<Error> failure) {
   loop_->post([this, failure = std::move(failure)] {
-    if (!root_) return;
     const std::vector<std::byte> packet = failure
                                               ? encode_error({.type = FrameType::kGiveUp}, *failure)
                                               : start_frame({.type = FrameType::kDone}).take();
-    static_cast<void>(root_.send(packet));
-    leave_root();
+    while (!roots_.empty()) {
+      const auto root = roots_.begin();
+      static_cast<void>(root->second.channel.send(packet));
+      leave_root(root->first);
+    }
   });
 }
 
-void Service::leave_root() {
-  if (root_token_ != 0) loop_->remove(root_token_);
-  root_token_ = 0;
-  root_ = Channel();
+void Service::leave_root(int fd) {
+  const auto root = roots_.find(fd);
+  if (root->second.token != 0) loop_->remove(root->second.token);
+  roots_.erase(root);
 }
 
 void Service::retry(RequestKind kind) {

@@ -58,10 +58,10 @@ class Service {
   // Once. A failure of the service fails the mailbox.
   void let_in(const Identity& identity);
   void serve(RequestKind kind, ControlPlane::WaitingHandler handler);
-  // Takes over the connection to the root until the meeting is finished: if the root reports a
+  // Takes over the connection to a root until the meeting is finished: if the root reports a
   // failure or dies, the mailbox fails.
-  void attend_meeting(Channel root);
-  // Tells the root that this rank has met everybody, or why not.
+  void attend_meeting(Channel channel);
+  // Tells the roots that this rank has met everybody, or why not.
   void finish_meeting(std::optional<Error> failure);
   // `on_death`: once a rank; true where the others are to be told.
   void watch(std::vector<WatchTarget> targets, std::function<bool(Rank)> on_death);
@@ -125,8 +125,8 @@ class Service {
   void hear_revoke(Rank by);
   void spread(NewsKind kind, Rank about);
   void say_bye(Connection& connection);
-  void hear_root();
-  void leave_root();
+  void hear_root(int fd);
+  void leave_root(int fd);
   void settle_deaths();
   void look(std::int64_t at_ns);
 
@@ -164,8 +164,11 @@ class Service {
   std::map<ConnectionKey, Connection> connections_;
   PacketBuffer buffer_;
   const std::vector<std::byte> bye_ = start_frame({.type = FrameType::kBye}).take();
-  Channel root_;
-  EventLoop::Token root_token_ = 0;
+  struct RootLink {
+    Channel channel;
+    EventLoop::Token token = 0;
+  };
+  std::map<int, RootLink> roots_;  // by descriptor; one, or two for a leader (division.hpp)
 };
 
 }  // namespace tutti::control

@@ -5,6 +5,7 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -95,6 +96,10 @@ bool read_place(Reader reader, IdContent& content) {
   return reader.ok() && !(content.local.empty() && content.tcp.empty());
 }
 
+constexpr std::string_view kNoSecret = "public";  // for what everybody may know
+// Names the purpose of a digest under an id's secret, so that it is none of a handshake.
+constexpr std::string_view kSeveralLabel = "tutti job of several ids";
+
 using Digest = std::array<std::byte, crypto_auth_hmacsha256_BYTES>;
 
 Digest digest_of(std::span<const std::byte> secret, const Writer& text) {
@@ -119,7 +124,6 @@ SessionKey derive_key(const HostPort& place, std::span<const std::byte> secret,
     return text;
   };
   SessionKey key;
-  constexpr std::string_view kNoSecret = "public";
   const Digest session =
       digest_of(std::as_bytes(std::span(kNoSecret)), labelled("tutti agreed session"));
   std::copy_n(session.begin(), key.session.size(), key.session.begin());
@@ -172,6 +176,52 @@ Result<IdContent> decode_id(const UniqueId& id) {
                       "the unique id is damaged (wrong checksum); pass all 128 bytes unchanged");
   }
   return content;
+}
+
+Status check_ids(std::span<const UniqueId> ids, std::int32_t ranks) {
+  if (ids.empty() || ids.size() > static_cast<std::size_t>(std::max(ranks, 0)))
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("there are {} unique ids for {} ranks: pass one at least, and at "
+                                  "most one for each rank",
+                                  ids.size(), ranks));
+  std::map<std::array<std::byte, kUniqueIdBytes>, std::size_t> seen;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (const auto [first, is_new] = seen.emplace(ids[i].bytes, i); !is_new)
+      return make_error(Code::kInvalidArgument,
+                        fmt::format("unique ids {} and {} of {} are the same: make each one by a "
+                                    "call of tuttiGetUniqueId of its own",
+                                    first->second + 1, i + 1, ids.size()));
+  return {};
+}
+
+Result<std::vector<IdContent>> decode_ids(std::span<const UniqueId> ids, std::int32_t ranks) {
+  TUTTI_TRY(check_ids(ids, ranks));
+  std::vector<IdContent> contents;
+  for (const UniqueId& id : ids) {
+    Result<IdContent> content = decode_id(id);
+    if (!content && ids.size() > 1)
+      content.error().message = fmt::format("unique id {} of {}: {}", contents.size() + 1,
+                                            ids.size(), content.error().message);
+    if (!content) return tl::unexpected(std::move(content).error());
+    contents.push_back(*std::move(content));
+  }
+  return contents;
+}
+
+SessionKey job_key(std::span<const IdContent> ids) {
+  if (ids.size() == 1) return ids.front().key;
+  Writer sessions, secrets;
+  for (Writer* const text : {&sessions, &secrets}) {
+    text->text(kSeveralLabel, 64).number(kProtocolVersion);
+    text->number(static_cast<std::uint64_t>(ids.size()));
+    for (const IdContent& id : ids) text->raw(id.key.session);
+  }
+  for (const IdContent& id : ids) secrets.raw(id.key.secret);
+  SessionKey key;
+  const Digest session = digest_of(std::as_bytes(std::span(kNoSecret)), sessions);
+  std::copy_n(session.begin(), key.session.size(), key.session.begin());
+  key.secret = digest_of(ids.front().key.secret, secrets);
+  return key;
 }
 
 }  // namespace control

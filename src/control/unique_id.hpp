@@ -9,14 +9,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "control/control_plane.hpp"
 
 namespace tutti::control {
 
 // Raised with every change of the id, the handshake or the messages.
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 
 // The longest that fit into an id, without their schemes.
 inline constexpr std::size_t kMaxIdLocalBytes = 36;
@@ -36,5 +38,14 @@ struct IdContent {
 [[nodiscard]] Result<UniqueId> encode_id(const IdContent& content);
 // kInvalidArgument: damaged, or made by another version of the library.
 [[nodiscard]] Result<IdContent> decode_id(const UniqueId& id);
+// Of a job's ids, one for each root. kInvalidArgument: also of no id, of more than `ranks`, and of
+// one that is there twice.
+[[nodiscard]] Result<std::vector<IdContent>> decode_ids(std::span<const UniqueId> ids,
+                                                        std::int32_t ranks);
+// What check_ids() finds can be said before any id is read.
+[[nodiscard]] Status check_ids(std::span<const UniqueId> ids, std::int32_t ranks);
+// The key of the job whose roots these are: the id's own, or one made of all of them, which nobody
+// knows who has less than the whole list.
+[[nodiscard]] SessionKey job_key(std::span<const IdContent> ids);
 
 }  // namespace tutti::control

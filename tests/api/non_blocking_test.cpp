@@ -112,21 +112,5 @@ TEST(NonBlocking, WrongArgumentsAreToldAtOnce) {
   EXPECT_EQ(comm, nullptr);
 }
 
-TEST(SeveralIds, AllRanksMeetByTheFirst) {
-  std::array<tuttiUniqueId, 3> ids{};
-  for (tuttiUniqueId& id : ids) ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-  std::array<tuttiComm_t, 2> comms{};
-  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
-  for (int rank = 0; rank < 2; ++rank)
-    ASSERT_EQ(tuttiCommInitRankScalable(&comms[static_cast<std::size_t>(rank)], 2, rank, 3,
-                                        ids.data(), nullptr),
-              tuttiSuccess);
-  ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess);
-  expect_sums(comms);
-  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
-  EXPECT_EQ(tuttiCommInitRankScalable(comms.data(), 2, 0, 0, ids.data(), nullptr),
-            tuttiInvalidArgument);
-}
-
 }  // namespace
 }  // namespace tutti::test

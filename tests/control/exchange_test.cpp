@@ -54,8 +54,10 @@ class SimulatedJob {
       ++counts_.root_in;
     }
     for (Rank rank = 0; rank < ranks_; ++rank) {
-      const Bytes packet = encode_met(find_contacts(
-          rank, ranks_, [&](Rank member) -> const Member& { return known[index(member)]; }));
+      const Bytes packet =
+          encode_met(find_contacts(Circle::of_all(rank, ranks_), [&](Rank member) -> const Member& {
+            return known[index(member)];
+          }));
       ASSERT_LE(packet.size(), kMaxPacketBytes);
       Reader reader(packet);
       ASSERT_EQ(read_header(reader).type, FrameType::kMet);

@@ -104,7 +104,7 @@ inline JoinResult join_from(std::uint64_t host, const UniqueId& id, Rank rank, s
   const auto content = control::decode_id(id);
   if (!content) return tl::unexpected(content.error());
   auto plane = control::start_and_meet(
-      *content,
+      std::span(&*content, 1),
       {.key = content->key,
        .rank = rank,
        .ranks = ranks,

@@ -222,6 +222,7 @@ TEST(Network, ARankOfAnotherHostThatDiesBeforeTheJobHasMetIsNamed) {
           ASSERT_TRUE(root) << root.error().message;
           control::CheckIn check_in;
           check_in.left_ns = kPatienceMs * 1'000'000;
+          check_in.root.job = content->key.session;
           check_in.member.info = {.rank = 3, .pid = ::getpid(), .host = "elsewhere"};
           ASSERT_TRUE(
               control::send_within(*root, control::encode_check_in(check_in), -1, patience()));

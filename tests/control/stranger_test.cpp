@@ -538,6 +538,7 @@ TEST(Insiders, AMemberThatLeavesAfterMeetingEndsTheJoinOfAll) {
     ASSERT_TRUE(root) << root.error().message;
     CheckIn check_in;
     check_in.left_ns = kPatienceMs * 1'000'000;
+    check_in.root.job = content->key.session;
     check_in.member.info.rank = 2;
     check_in.member.info.pid = 1;
     // Somebody must listen there: a refused connection would name rank 2 just as well.

@@ -50,6 +50,8 @@ void run_one(std::span<const std::byte> input) {
   if (const auto check_in = decode_check_in(as_check_in, 1)) {
     const Member& member = check_in->member;
     require(member.info.rank == 1 && member.info.pid > 0, "a member is who it proved to be");
+    require(check_in->root.number >= 0 && check_in->root.number < check_in->root.roots,
+            "a root is one of the job's");
     require(decode_member(encode_member(member), 1).has_value(), "a member survives encoding");
   }
 }
@@ -68,6 +70,7 @@ std::vector<Bytes> seeds() {
                    {Code::kRemoteError, "rank 2 died", 2}),
       encode_error({.type = FrameType::kRefused}, {Code::kTimeout, "rank 3 did not come", 3}),
       encode_check_in({.member = member, .left_ns = 5}),
+      encode_check_in({.member = member, .left_ns = 5, .root = {.number = 2, .roots = 3}}),
       encode_met({{2, "unix:@a"}, {3, "tcp:[::1]:7"}}),
       start_frame({.type = FrameType::kRequest, .kind = 8, .number = 1}).take(),
       start_frame({.type = FrameType::kBye}).take(),
