@@ -80,6 +80,17 @@ struct Post {
   const std::byte* lent = nullptr;  // where the payload lies instead of in the slot; null: there
 };
 
+// Where a receiver wants the payload of message `message`, for a transport that can read it there
+// instead of into its slot. One thread runs the receiver and the transport.
+struct Offer {
+  std::byte* memory = nullptr;  // null: nothing is offered
+  std::uint64_t bytes = 0, signature = 0, message = 0;
+  // The transport's: the number, plus one, of the message whose payload goes to `memory`, and where
+  // in its slot that payload would have gone.
+  std::uint64_t taken_by = 0;
+  std::byte* in_slot = nullptr;
+};
+
 // Holds what an end remembers of a (peer, index, direction) across plans. Owned by the transport,
 // one object per end, address stable until close().
 struct alignas(64) ConnectionState {
@@ -88,6 +99,7 @@ struct alignas(64) ConnectionState {
   bool corrupt = false;     // the other end wrote a counter that cannot be; sticky
   Post* posts = nullptr;    // of message k at k mod kMaxSlots; null where the connection is shared
   std::uint64_t taken = 0;  // messages whose lent payload the transport needs no more: all below it
+  Offer* offer = nullptr;   // receiver; null where the transport takes none
 };
 
 // One end of a connection as one plan sees it.
@@ -122,6 +134,7 @@ struct SlotView {
 //             SlotView recv_slot(const Connection&);
 //             std::uint64_t recv_signature(const Connection&);
 //             void release(Connection&);               // the slot is free again
+//             void offer_memory(Connection&, signature, bytes, memory);  // for its payload
 //   both:     bool is_corrupt(const Connection&);      // look where you wait, not per message
 
 // Epochs: unique for a cell over the communicator's life, because a cell belongs to one connection

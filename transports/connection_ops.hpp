@@ -262,6 +262,40 @@ template <ConnectionLike C>
   return slot_header(c, c.slot).signature;
 }
 
+// A smaller message is copied in less time than it takes to offer its place.
+inline constexpr std::uint64_t kLeastOfferedBytes = 16 << 10;
+// Can a message's place be offered there?
+[[nodiscard]] inline bool takes_offers(const Connection& c) {
+  return c.state->offer != nullptr && c.protocol == Protocol::kSlots;
+}
+
+// Receiver, where takes_offers and not can_recv: lets the transport read the payload of message
+// state->next straight to `memory`, if that message comes with this signature and so many bytes.
+// The transport may write there until the message has been received, or until withdraw_offer() or
+// Transport::take_back().
+inline void offer_memory(Connection& c, std::uint64_t signature, std::uint64_t bytes,
+                         std::byte* memory) {
+  *c.state->offer = {
+      .memory = memory, .bytes = bytes, .signature = signature, .message = c.state->next};
+}
+
+// Receiver, where takes_offers: is the place of message state->next on offer?
+[[nodiscard]] inline bool has_offered(const Connection& c) {
+  return c.state->offer->memory != nullptr && c.state->offer->message == c.state->next;
+}
+
+// Receiver, after can_recv: where the payload of message state->next was read to; null: its slot.
+[[nodiscard]] inline std::byte* received_at(const Connection& c) {
+  const Offer* const offer = c.state->offer;
+  return offer != nullptr && offer->taken_by == c.state->next + 1 ? offer->memory : nullptr;
+}
+
+// Receiver, where takes_offers: ends the offer, unless the payload is there or on its way there.
+inline void withdraw_offer(Connection& c) {
+  Offer& offer = *c.state->offer;
+  if (offer.taken_by != offer.message + 1) offer.memory = nullptr;
+}
+
 // Receiver: message state->next has been read; its slot is free again.
 template <ConnectionLike C>
 TUTTI_HD void release(C& c) {

@@ -84,7 +84,9 @@ class Transport {
   [[nodiscard]] virtual bool may_lend(std::span<const std::byte> /*memory*/) const { return false; }
   // Cancels all outstanding zero-copy sends, so that the program may reuse its memory. The
   // transport copies the payloads if it still can; otherwise a committed message may reach the peer
-  // with other bytes. For operations that have failed. User thread; never blocks.
+  // with other bytes. Also withdraws all offers of memory for payloads (offer_memory() in
+  // connection_ops.hpp): bytes that have arrived there move to their slots, and the rest follows
+  // them. For operations that have failed. User thread; never blocks.
   virtual void take_back() {}
 
   // Moves pending bytes in both directions; does nothing for shared connections. An error means

@@ -10,6 +10,7 @@
 
 #include "board/far_rows.hpp"
 #include "tests/fuzz/target.hpp"
+#include "transports/connection_ops.hpp"
 #include "transports/tcp/invitations.hpp"
 #include "transports/tcp/peer.hpp"
 #include "transports/verbs/wire.hpp"
@@ -40,12 +41,25 @@ void read_frames(std::span<const std::byte> stream, std::size_t opening_bytes = 
   UniqueFd other(ends[1]);
   peer.stream(tcp::Peer::kAccepted)
       .emplace(ProcessFd::from([&] { return ends[0]; }), opening_bytes);
+  // Among guards, for the first message of the seed.
+  std::array<std::byte, 48> memory{};
+  Connection receiver = peer.open_recv({.source = 1,
+                                        .destination = 0,
+                                        .index = 1,
+                                        .protocol = Protocol::kSlots,
+                                        .slot_bytes = 1024});
+  offer_memory(receiver, 0x0707'0707'0707'0707, 16, &memory[16]);
   const auto sent = ::send(other.get(), stream.data(), stream.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   require(sent == static_cast<ssize_t>(stream.size()), "the stream fits into a socket");
   other.reset();
   tcp::Stream& end = *peer.stream(tcp::Peer::kAccepted);
   while (!end.down()) static_cast<void>(end.receive(peer));
   require(!end.cause().empty(), "a stream that has ended says why");
+  require(std::all_of(memory.begin(), memory.begin() + 16,
+                      [](std::byte b) { return b == std::byte{}; }) &&
+              std::all_of(memory.begin() + 32, memory.end(),
+                          [](std::byte b) { return b == std::byte{}; }),
+          "no payload goes beyond the memory that was offered");
   for (const Rank stranger : {0, 2}) {
     const auto* const pair = reinterpret_cast<const std::byte*>(&home.inbox->pair(stranger));
     require(

@@ -253,6 +253,46 @@ TEST_P(Conformance, LentPayloadsArriveAsTheyWere) {
   });
 }
 
+// ---- offered memory -----------------------------------------------------------------------------
+
+// Of all messages some are offered memory, as large as they are or not. One that took it lies
+// there.
+TEST_P(Conformance, PayloadsGoToMemoryThatTheirReceiverOffersOrToTheirSlot) {
+  run({.ranks = 2}, [](Member& me) {
+    const ConnectionSpec spec = slotted(0, 1, 3, 64 << 10);
+    if (me.rank == 0) {
+      me.connect(1);
+      return exchange(me, {sender(me, spec, 1)}, {}, kManyMessages);
+    }
+    End end = receiver(me, spec, 1);
+    std::vector<std::byte> memory(64 << 10);
+    for (std::uint64_t i = 0; i < kManyMessages; ++i) {
+      std::ranges::fill(memory, std::byte{0xee});
+      const std::uint64_t bytes = end.bytes() - (i % 4 == 3 && end.bytes() > 0 ? 1 : 0);
+      const bool offers = i % 4 != 0 && takes_offers(end.connection) && !can_recv(end.connection);
+      if (offers)
+        offer_memory(end.connection, signature_of(end.stream(), end.number), bytes, memory.data());
+      ASSERT_TRUE(me.poll("a message", [&] { return can_recv(end.connection); }));
+      const std::byte* const at = received_at(end.connection);
+      const std::uint64_t placed = at == nullptr ? 0 : end.bytes();
+      EXPECT_TRUE(at == nullptr || (offers && at == memory.data() && bytes == end.bytes()));
+      EXPECT_EQ(first_difference({memory.data(), memory.size(), memory.size()}, end.stream(),
+                                 end.number, placed),
+                placed);
+      EXPECT_EQ(std::ranges::count(memory.begin() + static_cast<std::ptrdiff_t>(placed),
+                                   memory.end(), std::byte{0xee}),
+                static_cast<std::ptrdiff_t>(memory.size() - placed));
+      if (at == nullptr) {
+        end.recv_one();
+        continue;
+      }
+      EXPECT_EQ(recv_signature(end.connection), signature_of(end.stream(), end.number));
+      release(end.connection);
+      ++end.number;
+    }
+  });
+}
+
 // ---- credits ------------------------------------------------------------------------------------
 
 // Rank 0 sends as long as it may and says how often that was.

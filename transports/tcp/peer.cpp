@@ -3,11 +3,17 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
+
+#include "transports/connection_ops.hpp"
 
 namespace tutti::tcp {
 
 Peer::Peer(Rank rank, Home& home) : rank_(rank), home_(home) {
-  for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i) send_.of[i].posts = posts_[i].data();
+  for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i) {
+    send_.of[i].posts = posts_[i].data();
+    recv_.of[i].offer = &offers_[i];
+  }
 }
 
 Status Peer::make_mirror() {
@@ -27,6 +33,17 @@ const Stream* Peer::broken() const {
   for (const auto& stream : streams_)
     if (stream && stream->down()) return &*stream;
   return nullptr;
+}
+
+bool Peer::waits() const {
+  for (const auto& stream : streams_)
+    if (stream && stream->waits()) return true;
+  return false;
+}
+
+void Peer::receive_waiting() {
+  for (auto& stream : streams_)
+    if (stream && stream->waits()) stream->receive(*this);
 }
 
 Connection Peer::open_send(const ConnectionSpec& spec) {
@@ -67,6 +84,22 @@ void Peer::note_taken(const Stream& way) {
 void Peer::take_back() {
   pump();
   if (Stream* const way = this->way()) way->take_back();
+  withdraw_offers();
+}
+
+// A payload that is at an offered place, whole or in part, moves to its slot.
+void Peer::withdraw_offers() {
+  for (auto& stream : streams_) {
+    const Frame* const frame = stream ? stream->landing() : nullptr;
+    if (frame == nullptr || offers_[frame->index].taken_by != frame->number) continue;
+    stream->land_at(offers_[frame->index].in_slot);
+    offers_[frame->index] = {};
+  }
+  for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i) {
+    const Offer withdrawn = std::exchange(offers_[i], {});
+    if (withdrawn.taken_by > recv_.of[i].next)
+      std::memcpy(withdrawn.in_slot, withdrawn.memory, withdrawn.bytes);
+  }
 }
 
 bool Peer::has_words() const {
@@ -138,9 +171,29 @@ std::string Peer::opening(std::span<const std::byte> bytes) {
   return {};
 }
 
-std::byte* Peer::landing(const Frame& frame) {
+std::optional<std::byte*> Peer::landing(const Frame& frame, const std::byte* slot_header,
+                                        bool may_wait) {
   if (!is_legal(frame, home_.layout) || frame.number <= produced_[frame.index]) return nullptr;
-  return home_.inbox->base() + home_.layout.arena_offset_bytes() + frame.offset;
+  const std::uint64_t payload_bytes = frame.bytes - kSlotHeaderBytes;
+  Offer& offer = offers_[frame.index];
+  // A frame on the other stream, which would announce a message that is not whole yet.
+  if (offer.taken_by > produced_[frame.index]) return nullptr;
+  const bool offered = offer.memory != nullptr;
+  // The message before this one has come to the place that was offered to it. Once the call has
+  // received it, it may offer the next place.
+  const bool next_in_turn =
+      offered && frame.number == offer.message + 2 && recv_.of[frame.index].next == offer.message;
+  if (may_wait && next_in_turn && payload_bytes >= kLeastOfferedBytes) return std::nullopt;
+  std::byte* const slot = home_.inbox->base() + home_.layout.arena_offset_bytes() + frame.offset;
+  std::memcpy(slot, slot_header, kSlotHeaderBytes);
+  SlotHeader header{};
+  std::memcpy(&header, slot_header, sizeof header);
+  const bool takes_offer = offered && frame.number == offer.message + 1 &&
+                           payload_bytes == offer.bytes && header.signature == offer.signature;
+  if (!takes_offer) return slot + kSlotHeaderBytes;
+  offer.taken_by = frame.number;
+  offer.in_slot = slot + kSlotHeaderBytes;
+  return offer.memory;
 }
 
 bool Peer::landed(const Frame& frame) {

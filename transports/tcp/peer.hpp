@@ -35,6 +35,9 @@ class Peer final : public Sink {
   enum Side : std::uint8_t { kMade, kAccepted };
   [[nodiscard]] std::optional<Stream>& stream(Side side) { return streams_[side]; }
   void expect_reply(const Token& reply) { reply_ = reply; }
+  // Does a frame of a stream wait for a turn of the call? And goes on with those.
+  [[nodiscard]] bool waits() const;
+  void receive_waiting();
   // Where this rank sends: always the same one, or messages could overtake each other. Null: none.
   [[nodiscard]] Stream* way();
   // Has it a stream, and is none down?
@@ -52,7 +55,7 @@ class Peer final : public Sink {
   // was committed these words wait for the next time, since a packet costs as much as a small
   // message: the last ones of a call go with the first message of the next one.
   void pump();
-  // What was lent is needed no more.
+  // What was lent or offered is needed no more.
   void take_back();
   // A call has ended.
   void end_call() { words_due_ = has_words(); }
@@ -67,13 +70,15 @@ class Peer final : public Sink {
   [[nodiscard]] bool has_left() const { return has_left_; }
 
   [[nodiscard]] std::string opening(std::span<const std::byte> bytes) override;
-  [[nodiscard]] std::byte* landing(const Frame& frame) override;
+  [[nodiscard]] std::optional<std::byte*> landing(const Frame& frame, const std::byte* slot_header,
+                                                  bool may_wait) override;
   [[nodiscard]] bool landed(const Frame& frame) override;
   [[nodiscard]] bool take(const Frame& frame, const std::byte* bytes) override;
 
  private:
   void pump_messages(Stream& way, std::uint8_t index);
   void note_taken(const Stream& way);
+  void withdraw_offers();
   void pump_credit(Stream& way, std::uint8_t index);
   [[nodiscard]] bool has_words() const;
   void pump_words(Stream& way);
@@ -88,6 +93,7 @@ class Peer final : public Sink {
   std::optional<PrivateInbox> mirror_;  // of the peer's inbox
   ConnectionStates send_, recv_;
   std::array<std::array<Post, kMaxSlots>, kMaxConnectionsPerPair> posts_{};
+  std::array<Offer, kMaxConnectionsPerPair> offers_{};
   std::uint32_t sends_opened_ = 0, recvs_opened_ = 0;  // a bit an index
   // By index: messages and credits sent, and messages of slots that have landed.
   std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{}, produced_{};

@@ -148,7 +148,8 @@ std::size_t Stream::read() {
 }
 
 bool Stream::receive(Sink& sink) {
-  for (int reads = 0; reads < kMostReads && !down(); ++reads) {
+  if (waits()) parse(sink);
+  for (int reads = 0; reads < kMostReads && !down() && !waits_; ++reads) {
     const bool landing = landing_left_bytes_ > 0;
     const std::size_t room = landing_left_bytes_ + kBufferBytes - have_bytes_;
     const std::size_t got = read();
@@ -158,6 +159,12 @@ bool Stream::receive(Sink& sink) {
     if (got < room) return false;
   }
   return !down();
+}
+
+void Stream::land_at(std::byte* begin) {
+  const std::size_t come = landing_frame_.bytes - kSlotHeaderBytes - landing_left_bytes_;
+  std::memcpy(begin, landing_ - come, come);
+  landing_ = begin + come;
 }
 
 void Stream::parse(Sink& sink) {
@@ -184,21 +191,7 @@ bool Stream::parse_one(Sink& sink, std::size_t& at) {
   if (have < sizeof frame) return false;
   std::memcpy(&frame, here, sizeof frame);
   const std::byte* const bytes = here + sizeof frame;
-  if (frame.kind == FrameKind::kSlot) {
-    landing_ = sink.landing(frame);
-    if (landing_ == nullptr) {
-      fail_dishonest();
-      return false;
-    }
-    const std::size_t now = std::min<std::size_t>(frame.bytes, have - sizeof frame);
-    std::memcpy(landing_, bytes, now);
-    at += sizeof frame + now;
-    landing_ += now;
-    landing_left_bytes_ = frame.bytes - now;
-    landing_frame_ = frame;
-    if (landing_left_bytes_ == 0 && !sink.landed(frame)) fail_dishonest();
-    return true;
-  }
+  if (frame.kind == FrameKind::kSlot) return parse_slot(sink, frame, at);
   if (frame.bytes > kMostCellBytes) {
     fail_dishonest();
     return false;
@@ -206,6 +199,32 @@ bool Stream::parse_one(Sink& sink, std::size_t& at) {
   if (have - sizeof frame < frame.bytes) return false;
   if (!sink.take(frame, bytes)) fail_dishonest();
   at += sizeof frame + frame.bytes;
+  return true;
+}
+
+// The same of a kSlot frame, up to the bytes that have not come yet.
+bool Stream::parse_slot(Sink& sink, const Frame& frame, std::size_t& at) {
+  constexpr std::size_t kHeaders = sizeof frame + kSlotHeaderBytes;
+  const std::byte* const here = buffer_.get() + at;
+  const std::size_t have = have_bytes_ - at;
+  if (frame.bytes >= kSlotHeaderBytes && have < kHeaders) return false;
+  const auto to = sink.landing(frame, here + sizeof frame, !std::exchange(waits_, false));
+  if (!to) {
+    waits_ = true;
+    return false;
+  }
+  if (*to == nullptr) {
+    fail_dishonest();
+    return false;
+  }
+  const std::size_t payload = frame.bytes - kSlotHeaderBytes;
+  const std::size_t now = std::min(payload, have - kHeaders);
+  std::memcpy(*to, here + kHeaders, now);
+  at += kHeaders + now;
+  landing_ = *to + now;
+  landing_left_bytes_ = payload - now;
+  landing_frame_ = frame;
+  if (landing_left_bytes_ == 0 && !sink.landed(frame)) fail_dishonest();
   return true;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One TCP connection: frames out of and into memory that others own.
 //
-// Payload goes from the mirror's slot to the kernel and from the kernel to the inbox's slot without
-// a copy between; what is small travels through a buffer, many frames in one system call. Never
-// blocks. A connection that fails is down for good and says why; what it still held is lost.
-// One thread at a time.
+// Payload goes from the mirror's slot or the user's memory to the kernel, and from the kernel to
+// the inbox's slot or to memory that the receiver has offered, without a copy between; what is
+// small travels through a buffer, many frames in one system call. Never blocks. A connection that
+// fails is down for good and says why; what it still held is lost. One thread at a time.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,8 +29,12 @@ class Sink {
   virtual ~Sink() = default;
   // The bytes that stand before the first frame, all of them. Empty, or why the stream ends.
   [[nodiscard]] virtual std::string opening(std::span<const std::byte> bytes) = 0;
-  // Of kSlot: where the frame's bytes go; then landed(), once they are all there.
-  [[nodiscard]] virtual std::byte* landing(const Frame& frame) = 0;
+  // Takes the slot header of a kSlot frame and says where the bytes behind it go; landed() follows
+  // once they are all there. nullopt, only if `may_wait`: the frame is to be shown again after the
+  // call has had a turn.
+  [[nodiscard]] virtual std::optional<std::byte*> landing(const Frame& frame,
+                                                          const std::byte* slot_header,
+                                                          bool may_wait) = 0;
   [[nodiscard]] virtual bool landed(const Frame& frame) = 0;
   // Takes a frame of another kind, with the bytes that follow.
   [[nodiscard]] virtual bool take(const Frame& frame, const std::byte* bytes) = 0;
@@ -61,6 +66,16 @@ class Stream {
   [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
   // What has come, up to a bound. True: there may be more.
   bool receive(Sink& sink);
+  // Does a frame that has come wait for a turn of the call? Then receive() goes on with it, whether
+  // or not the socket has more.
+  [[nodiscard]] bool waits() const { return waits_ && !down(); }
+  // The kSlot frame of which more bytes are to come; null: there is none.
+  [[nodiscard]] const Frame* landing() const {
+    return landing_left_bytes_ > 0 ? &landing_frame_ : nullptr;
+  }
+  // Moves the bytes of that frame that have come, but for the slot header, to `begin`; the rest
+  // follows them.
+  void land_at(std::byte* begin);
 
   [[nodiscard]] bool down() const { return !cause_.empty(); }
   [[nodiscard]] const std::string& cause() const { return cause_; }
@@ -84,6 +99,7 @@ class Stream {
   [[nodiscard]] std::size_t read();
   void parse(Sink& sink);
   [[nodiscard]] bool parse_one(Sink& sink, std::size_t& at);
+  [[nodiscard]] bool parse_slot(Sink& sink, const Frame& frame, std::size_t& at);
   void fail_dishonest();
   void fail_by(int error_number);
 
@@ -104,6 +120,7 @@ class Stream {
   Frame landing_frame_;  // of which landing_left_bytes_ go to landing_
   std::byte* landing_ = nullptr;
   std::size_t landing_left_bytes_ = 0;
+  bool waits_ = false;
 };
 
 }  // namespace tutti::tcp

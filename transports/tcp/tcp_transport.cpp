@@ -195,14 +195,18 @@ Status TcpTransport::health(Rank rank) const {
                     rank);
 }
 
+// A stream whose next frame waits has had its turn.
 void TcpTransport::receive_from(Rank rank, Peer::Side side) {
   if (!in_range(rank)) return;
   Peer& peer = peer_of(rank);
-  if (auto& stream = peer.stream(side); stream && !stream->down()) stream->receive(peer);
+  if (auto& stream = peer.stream(side); stream && !stream->down() && !stream->waits())
+    stream->receive(peer);
 }
 
 Status TcpTransport::progress() {
   if (!home_.inbox) return {};
+  // The kernel does not tell of frames that have waited: they have been read.
+  for (Peer* const peer : active_) peer->receive_waiting();
   std::array<epoll_event, 64> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
@@ -220,6 +224,7 @@ Status TcpTransport::progress() {
 // always is some.
 bool TcpTransport::await(Rank rank, std::int64_t ns) {
   if (!home_.inbox || rank == home_.rank) return false;
+  if (std::ranges::any_of(active_, [](Peer* peer) { return peer->waits(); })) return true;
   std::array<epoll_event, 1> event;
   const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(std::min(ns, kMostAwaitNs))};
   for (Peer* const peer : active_) ask_for_room(*peer, true);

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a peer's frames do to memory that the receiver has offered for their payloads, over a socket
+// pair and byte by byte: no bytes but those of the message that was meant, and none after the offer
+// was withdrawn.
+#include "transports/tcp/peer.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "transports/connection_ops.hpp"
+
+namespace tutti::tcp {
+namespace {
+
+constexpr std::uint64_t kPayloadBytes = 20'000, kSlotBytes = 32 << 10, kSignature = 77;
+static_assert(kPayloadBytes >= kLeastOfferedBytes);
+constexpr InboxLayout kLayout{2, 4 * kSlotBytes};
+constexpr ConnectionSpec kSpec{.source = 1,
+                               .destination = 0,
+                               .index = 3,
+                               .protocol = Protocol::kSlots,
+                               .slots = 2,
+                               .slot_bytes = kSlotBytes};
+constexpr std::byte kGuard{0xee};
+
+std::byte payload_byte(std::uint64_t message, std::uint64_t at) {
+  return static_cast<std::byte>(message * 31 + at * 7 + 1);
+}
+
+// The frame of a message as the other end sends it, all of it.
+struct Sent {
+  std::uint64_t message = 0;
+  std::uint64_t signature = kSignature;
+  std::uint64_t payload_bytes = kPayloadBytes;
+
+  [[nodiscard]] std::vector<std::byte> bytes() const {
+    const Frame frame{.kind = FrameKind::kSlot,
+                      .index = kSpec.index,
+                      .bytes = static_cast<std::uint32_t>(kSlotHeaderBytes + payload_bytes),
+                      .offset = message % kSpec.slots * kSlotBytes,
+                      .number = message + 1};
+    const SlotHeader header{.signature = signature, .bytes = payload_bytes};
+    std::vector<std::byte> all(sizeof frame + frame.bytes);
+    std::memcpy(all.data(), &frame, sizeof frame);
+    std::memcpy(all.data() + sizeof frame, &header, sizeof header);
+    for (std::uint64_t i = 0; i < payload_bytes; ++i)
+      all[sizeof frame + kSlotHeaderBytes + i] = payload_byte(message, i);
+    return all;
+  }
+};
+
+// Bytes of message `message` from the beginning on.
+std::uint64_t equal_bytes(const std::byte* memory, std::uint64_t message) {
+  for (std::uint64_t i = 0; i < kPayloadBytes; ++i)
+    if (memory[i] != payload_byte(message, i)) return i;
+  return kPayloadBytes;
+}
+
+// The receiving end, and what is left of the sending one: its sockets.
+struct Receiver {
+  Receiver() {
+    home.inbox = *PrivateInbox::make(kLayout);
+    others[Peer::kMade] = add_stream(Peer::kMade);
+    others[Peer::kAccepted] = add_stream(Peer::kAccepted);
+    connection = peer.open_recv(kSpec);
+    begin_operation(connection, 1);
+  }
+  UniqueFd add_stream(Peer::Side side) {
+    std::array<int, 2> ends{-1, -1};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+    peer.stream(side).emplace(ProcessFd::from([&] { return ends[0]; }), 0);
+    return UniqueFd(ends[1]);
+  }
+  void arrives(std::span<const std::byte> bytes, Peer::Side side = Peer::kMade) {
+    ASSERT_EQ(::send(others[side].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT),
+              static_cast<ssize_t>(bytes.size()));
+    peer.stream(side)->receive(peer);
+  }
+  void offer_all() { offer_memory(connection, kSignature, kPayloadBytes, memory.data()); }
+  // Has nothing been written to what was offered, from `from` on?
+  [[nodiscard]] bool untouched(std::uint64_t from = 0) const {
+    return std::all_of(memory.begin() + static_cast<std::ptrdiff_t>(from), memory.end(),
+                       [](std::byte b) { return b == kGuard; });
+  }
+  // The message has come to its slot, whole.
+  void expect_in_slot(std::uint64_t message) {
+    ASSERT_TRUE(can_recv(connection));
+    EXPECT_EQ(received_at(connection), nullptr);
+    EXPECT_EQ(equal_bytes(recv_slot(connection).base, message), kPayloadBytes);
+    EXPECT_EQ(recv_signature(connection), kSignature);
+  }
+  void expect_in_place(std::uint64_t message) {
+    ASSERT_TRUE(can_recv(connection));
+    EXPECT_EQ(received_at(connection), memory.data());
+    EXPECT_EQ(equal_bytes(memory.data(), message), kPayloadBytes);
+    EXPECT_TRUE(untouched(kPayloadBytes));
+    EXPECT_EQ(recv_signature(connection), kSignature);
+  }
+
+  Home home{.rank = 0, .layout = kLayout, .inbox = std::nullopt};
+  Peer peer{1, home};
+  std::array<UniqueFd, 2> others;
+  Connection connection;
+  std::vector<std::byte> memory = std::vector<std::byte>(kPayloadBytes + 4096, kGuard);
+};
+
+TEST(TcpPeer, APayloadGoesToTheMemoryThatWasOffered) {
+  Receiver to;
+  EXPECT_TRUE(takes_offers(to.connection));
+  EXPECT_FALSE(has_offered(to.connection));
+  to.offer_all();
+  EXPECT_TRUE(has_offered(to.connection));
+  to.arrives(Sent{}.bytes());
+  to.expect_in_place(0);
+  release(to.connection);
+  EXPECT_FALSE(has_offered(to.connection));
+  to.arrives(Sent{.message = 1}.bytes());
+  to.expect_in_slot(1);
+}
+
+TEST(TcpPeer, AFrameMayComeInPieces) {
+  Receiver to;
+  const std::vector<std::byte> all = Sent{}.bytes();
+  const std::span<const std::byte> bytes(all);
+  to.offer_all();
+  // Within the frame's header, the slot's, and the payload.
+  const std::size_t ends[] = {1, 24, 25, 87, 88, 89, 5000, bytes.size() - 1, bytes.size()};
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
+    EXPECT_FALSE(can_recv(to.connection)) << "after " << begin;
+    to.arrives(bytes.subspan(begin, end - begin));
+    begin = end;
+  }
+  to.expect_in_place(0);
+}
+
+TEST(TcpPeer, AnOfferThatComesTooLateIsNotTaken) {
+  Receiver to;
+  const std::vector<std::byte> all = Sent{}.bytes();
+  const std::span<const std::byte> bytes(all);
+  to.arrives(bytes.first(5000));
+  to.offer_all();
+  to.arrives(bytes.subspan(5000));
+  to.expect_in_slot(0);
+  EXPECT_TRUE(to.untouched());
+}
+
+TEST(TcpPeer, AnotherMessageDoesNotTakeTheOffer) {
+  Receiver to;
+  for (const Sent& other :
+       {Sent{.payload_bytes = kPayloadBytes - 1},
+        Sent{.message = 1, .payload_bytes = kSlotBytes / 2},
+        Sent{.message = 2, .signature = kSignature + 1}, Sent{.message = 3, .payload_bytes = 0}}) {
+    to.offer_all();
+    to.arrives(other.bytes());
+    ASSERT_TRUE(can_recv(to.connection));
+    EXPECT_EQ(received_at(to.connection), nullptr);
+    EXPECT_EQ(recv_signature(to.connection), other.signature);
+    EXPECT_TRUE(to.untouched()) << "message " << other.message;
+    release(to.connection);
+  }
+}
+
+TEST(TcpPeer, AnOfferThatWasWithdrawnIsNotTaken) {
+  Receiver to;
+  to.offer_all();
+  withdraw_offer(to.connection);
+  EXPECT_FALSE(has_offered(to.connection));
+  to.arrives(Sent{}.bytes());
+  to.expect_in_slot(0);
+  EXPECT_TRUE(to.untouched());
+}
+
+TEST(TcpPeer, APayloadOnItsWayKeepsItsPlace) {
+  Receiver to;
+  const std::vector<std::byte> all = Sent{}.bytes();
+  const std::span<const std::byte> bytes(all);
+  to.offer_all();
+  to.arrives(bytes.first(5000));
+  withdraw_offer(to.connection);
+  to.arrives(bytes.subspan(5000));
+  to.expect_in_place(0);
+}
+
+// As a call ends that has failed: its memory is the program's again.
+TEST(TcpPeer, NoByteReachesMemoryThatWasTakenBack) {
+  const std::vector<std::byte> all = Sent{}.bytes();
+  const std::span<const std::byte> bytes(all);
+  for (const std::size_t come : {std::size_t{0}, std::size_t{30}, std::size_t{88}, std::size_t{89},
+                                 std::size_t{5000}, bytes.size() - 1, bytes.size()}) {
+    SCOPED_TRACE(come);
+    Receiver to;
+    to.offer_all();
+    to.arrives(bytes.first(come));
+    to.peer.take_back();
+    std::ranges::fill(to.memory, kGuard);
+    to.arrives(bytes.subspan(come));
+    to.expect_in_slot(0);
+    EXPECT_TRUE(to.untouched());
+  }
+}
+
+// The place of the second message is known once the first has been received.
+TEST(TcpPeer, AMessageRightBehindAnotherWaitsOneTurnForItsPlace) {
+  Receiver to;
+  std::vector<std::byte> both = Sent{}.bytes();
+  const std::vector<std::byte> second = Sent{.message = 1}.bytes();
+  both.insert(both.end(), second.begin(), second.end());
+  to.offer_all();
+  to.arrives(both);
+  to.expect_in_place(0);
+  EXPECT_TRUE(to.peer.waits());
+  release(to.connection);
+  EXPECT_FALSE(can_recv(to.connection));
+  std::ranges::fill(to.memory, kGuard);
+  to.offer_all();
+  to.peer.receive_waiting();
+  EXPECT_FALSE(to.peer.waits());
+  to.expect_in_place(1);
+}
+
+TEST(TcpPeer, AMessageThatIsOfferedNoPlaceWaitsNoLonger) {
+  Receiver to;
+  std::vector<std::byte> both = Sent{}.bytes();
+  const std::vector<std::byte> second = Sent{.message = 1}.bytes();
+  both.insert(both.end(), second.begin(), second.end());
+  to.offer_all();
+  to.arrives(both);
+  to.expect_in_place(0);
+  EXPECT_TRUE(to.peer.waits());
+  to.peer.receive_waiting();  // the first has not even been received
+  EXPECT_FALSE(to.peer.waits());
+  to.expect_in_place(0);
+  release(to.connection);
+  to.expect_in_slot(1);
+}
+
+// No honest rank sends messages of one connection on two streams.
+TEST(TcpPeer, AMessageOnTheOtherStreamDoesNotAnnounceAPayloadThatIsNotThere) {
+  const std::vector<std::byte> all = Sent{}.bytes();
+  for (const std::uint64_t number : {0U, 1U}) {
+    Receiver to;
+    to.offer_all();
+    to.arrives(std::span(all).first(5000));
+    to.arrives(Sent{.message = number, .payload_bytes = 8}.bytes(), Peer::kAccepted);
+    EXPECT_TRUE(to.peer.stream(Peer::kAccepted)->down());
+    EXPECT_FALSE(can_recv(to.connection));
+  }
+}
+
+}  // namespace
+}  // namespace tutti::tcp
