@@ -727,13 +727,14 @@ typedef struct tuttiCommInfo_v100 {
   uint64_t messagesSent;     /* messages sent to peers; without those of devices              */
   uint64_t mappedBytes;      /* this rank's shared segments and those of peers that it mapped */
   uint64_t lentBytesSent;    /* part of payloadBytesSent: sent from user memory, not copied   */
+  uint64_t receivedInPlaceBytes; /* user bytes received straight into user memory, not copied */
 } tuttiCommInfo_t;
 
 #define TUTTI_COMM_INFO_MAGIC 0x7475696eu
 #define TUTTI_COMM_INFO_INITIALIZER                                                                \
   {                                                                                                \
     sizeof(tuttiCommInfo_t), TUTTI_COMM_INFO_MAGIC, TUTTI_VERSION_CODE, 0, 0, 0, 0, {0}, {0}, {0}, \
-        {0}, {0}, 0, 0, 0, 0, 0, 0, 0, 0                                                           \
+        {0}, {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                        \
   }
 
 /* Fills in `info`. Local; never blocks; the thread that uses the communicator.

@@ -326,6 +326,7 @@ tuttiResult_t tuttiCommInfo(const tuttiComm_t comm, tuttiCommInfo_t* info) {
     info->messagesSent = own.messages_sent;
     info->mappedBytes = own.mapped_bytes;
     info->lentBytesSent = own.lent_bytes_sent;
+    info->receivedInPlaceBytes = own.received_in_place_bytes;
     return {};
   });
 }

@@ -381,6 +381,7 @@ Communicator::Info Communicator::info() const {
   info.payload_bytes_sent = traffic.payload_bytes;
   info.messages_sent = traffic.messages;
   info.lent_bytes_sent = traffic.lent_bytes;
+  info.received_in_place_bytes = traffic.placed_bytes;
   info.mapped_bytes = transport_ ? transport_->mapped_bytes() : 0;
   info.mapped_bytes += windows_->mapped_bytes();
   return info;

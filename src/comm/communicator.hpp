@@ -150,7 +150,7 @@ class Communicator {
     std::uint64_t last_plan = 0;
     std::uint32_t last_slices = 0, last_replicas = 0;
     std::uint64_t operations = 0, payload_bytes_sent = 0, messages_sent = 0, mapped_bytes = 0;
-    std::uint64_t lent_bytes_sent = 0;
+    std::uint64_t lent_bytes_sent = 0, received_in_place_bytes = 0;
   };
   [[nodiscard]] Info info() const;
 

@@ -137,7 +137,13 @@ bool Transfers::send(Flow& flow, const Call& call, std::uint64_t left) {
 // The next message of a receive; false: it is not there, or is another's.
 bool Transfers::receive(Flow& flow, const Call& call, std::uint64_t left) {
   Connection& from = *flow.connection;
-  if (!can_recv(from)) return false;
+  const std::uint64_t bytes = std::min(left, capacity_bytes(from));
+  auto* const to = static_cast<std::byte*>(call.output) + flow.moved;
+  if (!can_recv(from)) {
+    if (bytes >= kLeastOfferedBytes && takes_offers(from) && !has_offered(from))
+      offer_memory(from, message_signature(call.count, call.type), bytes, to);
+    return false;
+  }
   const std::uint64_t said = recv_signature(from);
   if (said != message_signature(call.count, call.type)) {
     faulty_ = &flow;
@@ -147,8 +153,10 @@ bool Transfers::receive(Flow& flow, const Call& call, std::uint64_t left) {
     if (type < kDataTypeCount) theirs_.type = static_cast<DataType>(type);
     return false;
   }
-  const std::uint64_t bytes = std::min(left, capacity_bytes(from));
-  std::memcpy(static_cast<std::byte*>(call.output) + flow.moved, recv_slot(from).base, bytes);
+  if (received_at(from) != nullptr)
+    pairs_.traffic().placed_bytes += bytes;
+  else
+    std::memcpy(to, recv_slot(from).base, bytes);
   release(from);
   flow.moved += bytes;
   return true;

@@ -184,6 +184,7 @@ bool HostExecutor::ready(const LaneState& state, const PlanStep& step) {
     Connection& connection = recvs_[operand->connection];
     if (!can_recv(connection)) {
       if (is_corrupt(connection)) raise(Fault::kCorrupt, operand->peer);
+      if (takes_offers(connection)) offer_output(step, state, connection);
       block_on(operand->peer, state);
       return false;
     }
@@ -228,18 +229,45 @@ Rank HostExecutor::lent_to(const PlanStep& step, std::uint32_t slice) {
 }
 
 // Returns where the operand's chunks lie; null: not one behind the other.
-const std::byte* HostExecutor::one_piece(const PlanStep& step, const PlanOperand& operand,
-                                         std::uint32_t slice) {
-  const std::byte *begin = nullptr, *end = nullptr;
+std::byte* HostExecutor::one_piece(const PlanStep& step, const PlanOperand& operand,
+                                   std::uint32_t slice) {
+  std::byte *begin = nullptr, *end = nullptr;
   for (std::uint32_t k = 0; k < operand.span.count(); ++k) {
     const std::uint64_t bytes = chunk_bytes(step, k, slice);
     if (bytes == 0) continue;
-    const std::byte* const chunk = local_address(operand, k, slice);
+    std::byte* const chunk = local_address(operand, k, slice);
     if (begin == nullptr) begin = end = chunk;
     if (chunk != end) return nullptr;
     end += bytes;
   }
   return begin;
+}
+
+// The step lacks nothing but the message of `connection`. If it only copies that, the transport may
+// read the payload straight to the output: whatever else touches that memory comes either before
+// this step, by the lane, a wait or what the peer had received when it sent, or after it.
+void HostExecutor::offer_output(const PlanStep& step, const LaneState& state,
+                                Connection& connection) {
+  if (step.sources != 1 || state.bytes < kLeastOfferedBytes || has_offered(connection)) return;
+  if (step.finish && args_.average_over > 0) return;
+  for (std::uint32_t d = 0; d < step.destinations; ++d) {
+    const PlanOperand& operand = plan_.operands[step.first_operand + d];
+    if (operand.kind != OperandKind::kLocal || operand.buffer != BufferKind::kOutput) continue;
+    std::byte* const output = one_piece(step, operand, state.slice);
+    if (output == nullptr) continue;
+    offer_memory(connection, args_.signature, state.bytes, output);
+    return;
+  }
+}
+
+// Memory is lent that may be on offer for a step that comes later: it is offered again once the
+// transport has taken it.
+void HostExecutor::withdraw_offers(const std::byte* begin, const std::byte* end) {
+  for (Connection& connection : recvs_) {
+    if (!takes_offers(connection) || !has_offered(connection)) continue;
+    const Offer& offer = *connection.state->offer;
+    if (offer.memory < end && begin < offer.memory + offer.bytes) withdraw_offer(connection);
+  }
 }
 
 // Returns the address in the user's memory of the bytes that the step sends, once it has written
@@ -262,6 +290,10 @@ const std::byte* HostExecutor::lendable(const PlanStep& step, const LaneState& s
 bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
   if (step.remote) return fire_remote(step, state.slice);
   lent_ = lendable(step, state);
+  const PlanOperand& source = plan_.operands[step.first_operand + step.destinations];
+  const bool receives = step.sources == 1 && source.kind == OperandKind::kRecv;
+  placed_ = receives ? received_at(recvs_[source.connection]) : nullptr;
+  if (placed_ != nullptr) traffic_.placed_bytes += state.bytes;
   const std::uint32_t slice = state.slice;
   std::uint64_t message_offset = 0;
   const std::uint32_t chunks = plan_.operands[step.first_operand].span.count();
@@ -298,6 +330,9 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
     for (std::uint32_t d = 0; d < step.destinations; ++d, ++operand) {
       if (lends(*operand)) continue;
       const bool message = operand->kind == OperandKind::kSend;
+      if (!message && placed_ != nullptr &&
+          local_address(*operand, k, slice) == placed_ + message_offset)
+        continue;
       destination_pointers_[call.destination_count] =
           message ? byte_at(send_slot(sends_[operand->connection]), in_message)
                   : local_address(*operand, k, slice) + offset;
@@ -309,9 +344,10 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
     }
     if (call.destination_count == 0) return;
     for (std::uint32_t s = 0; s < step.sources; ++s, ++operand)
-      source_pointers_[s] = operand->kind == OperandKind::kRecv
-                                ? byte_at(recv_slot(recvs_[operand->connection]), in_message)
-                                : local_address(*operand, k, slice) + offset;
+      source_pointers_[s] =
+          operand->kind != OperandKind::kRecv ? local_address(*operand, k, slice) + offset
+          : placed_ != nullptr                ? placed_ + in_message
+                               : byte_at(recv_slot(recvs_[operand->connection]), in_message);
     call.elements = piece / element_bytes_;
     args_.kernel(call);
     offset += piece;
@@ -396,6 +432,7 @@ void HostExecutor::complete_messages(const PlanStep& step, std::uint64_t bytes) 
     if (lends(*operand)) {
       lends_.push_back(
           {connection.state, connection.state->next, operand->peer, lent_, lent_ + bytes});
+      withdraw_offers(lent_, lent_ + bytes);
       commit_lent(connection, args_.signature, bytes, lent_);
       traffic_.lent_bytes += bytes;
     } else {

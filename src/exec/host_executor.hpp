@@ -39,12 +39,14 @@ struct TrafficCounters {
   std::uint64_t payload_bytes = 0;  // sent
   std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
   std::uint64_t read_bytes = 0;     // of peers' memory
+  std::uint64_t placed_bytes = 0;   // received straight into the output, without a copy
 
   TrafficCounters& operator+=(const TrafficCounters& other) {
     messages += other.messages;
     payload_bytes += other.payload_bytes;
     lent_bytes += other.lent_bytes;
     read_bytes += other.read_bytes;
+    placed_bytes += other.placed_bytes;
     return *this;
   }
 };
@@ -120,13 +122,15 @@ class HostExecutor {
   [[nodiscard]] bool ready(const LaneState& state, const PlanStep& step);
   void block_on(Rank peer, const LaneState& state);
   [[nodiscard]] Rank lent_to(const PlanStep& step, std::uint32_t slice);
-  [[nodiscard]] const std::byte* one_piece(const PlanStep& step, const PlanOperand& operand,
-                                           std::uint32_t slice);
+  [[nodiscard]] std::byte* one_piece(const PlanStep& step, const PlanOperand& operand,
+                                     std::uint32_t slice);
   [[nodiscard]] const std::byte* lendable(const PlanStep& step, const LaneState& state);
   [[nodiscard]] bool lends(const PlanOperand& operand) const {
     return lent_ != nullptr && operand.kind == OperandKind::kSend &&
            takes_lent(sends_[operand.connection]);
   }
+  void offer_output(const PlanStep& step, const LaneState& state, Connection& connection);
+  void withdraw_offers(const std::byte* begin, const std::byte* end);
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
   bool fire(const PlanStep& step, const LaneState& state);
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
@@ -172,6 +176,7 @@ class HostExecutor {
   std::uint64_t room_bytes_ = 0;
   std::vector<Lend> lends_;
   const std::byte* lent_ = nullptr;  // by the step that is being fired; null: nothing
+  std::byte* placed_ = nullptr;  // of the step that is being fired: where its message's payload is
   std::size_t lanes_left_ = 0;
   Rank blocked_on_ = kNoRank;
   std::size_t blocked_lane_ = 0;  // meaningful where blocked_on_ is

@@ -7,11 +7,13 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <tutti/stream.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string>
 
 #include "hosts_job.hpp"
@@ -72,6 +74,70 @@ TEST(WireLending, LargeMessagesAreSentFromWhereTheyLie) {
       }
     }
   });
+}
+
+// A message of many slots: whenever the sender has to wait for a slot, the receiver has taken all
+// that came, and offers the place of the next.
+TEST(WireReceiving, LargeMessagesAreReceivedWhereTheyBelong) {
+  run_tcp({.ranks = 2, .ranks_per_host = 1}, [](tuttiComm_t& comm,
+                                                const testing::ForkedRank& self) {
+    std::vector<std::int32_t> data(2'000'003);
+    if (self.rank == 0) {
+      std::iota(data.begin(), data.end(), 7);
+      ASSERT_EQ(tuttiSend(data.data(), data.size(), tuttiInt32, 1, comm, nullptr), tuttiSuccess);
+      EXPECT_EQ(info_of(comm).receivedInPlaceBytes, 0U);
+      return;
+    }
+    ASSERT_EQ(tuttiRecv(data.data(), data.size(), tuttiInt32, 0, comm, nullptr), tuttiSuccess);
+    for (std::size_t i = 0; i < data.size(); ++i)
+      ASSERT_EQ(data[i], static_cast<std::int32_t>(i) + 7) << "element " << i;
+    EXPECT_GT(info_of(comm).receivedInPlaceBytes, 0U);
+    EXPECT_LE(info_of(comm).receivedInPlaceBytes, data.size() * sizeof(std::int32_t));
+  });
+}
+
+// As large as what was expected, but another send's.
+TEST(WireReceiving, AMessageOfAnotherTypeDoesNotReachTheMemoryThatWasOffered) {
+  const Meeting ended;
+  run_tcp(
+      {.ranks = 2, .ranks_per_host = 1}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+        std::vector<std::int32_t> data(500'000, self.rank);
+        const tuttiResult_t result =
+            self.rank == 0 ? tuttiSend(data.data(), data.size(), tuttiFloat, 1, comm, nullptr)
+                           : tuttiRecv(data.data(), data.size(), tuttiInt32, 0, comm, nullptr);
+        EXPECT_EQ(result, tuttiInvalidUsage) << tuttiGetLastError(comm);
+        EXPECT_EQ(std::ranges::count(data, self.rank), static_cast<std::ptrdiff_t>(data.size()));
+        EXPECT_TRUE(ended.wait_for(self.ranks));
+        abort(comm);
+      });
+}
+
+// Its memory is the program's again when a call has failed, however far it was.
+TEST(WireFaults, NothingReachesAReceiversMemoryAfterTheSenderDiedInTheMiddle) {
+  run_tcp({.ranks = 2, .ranks_per_host = 1},
+          [](tuttiComm_t& comm, const testing::ForkedRank& self) {
+            std::vector<std::int32_t> data(16'000'000, 5);
+            if (self.rank == 0) {
+              tuttiStream_t stream = nullptr;
+              tuttiEvent_t asked = nullptr;
+              ASSERT_EQ(tuttiStreamCreate(&stream), tuttiSuccess);
+              ASSERT_EQ(tuttiEventCreate(&asked), tuttiSuccess);
+              ASSERT_EQ(tuttiRecv(data.data(), 1, tuttiInt32, 1, comm, stream), tuttiSuccess);
+              ASSERT_EQ(tuttiEventRecord(asked, stream), tuttiSuccess);
+              ASSERT_EQ(tuttiSend(data.data(), data.size(), tuttiInt32, 1, comm, stream),
+                        tuttiSuccess);
+              ASSERT_EQ(tuttiEventSynchronize(asked), tuttiSuccess);
+              ::raise(SIGKILL);
+            }
+            ASSERT_EQ(tuttiSend(data.data(), 1, tuttiInt32, 0, comm, nullptr), tuttiSuccess);
+            ASSERT_EQ(tuttiRecv(data.data(), data.size(), tuttiInt32, 0, comm, nullptr),
+                      tuttiRemoteError);
+            EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 0 (pid "));
+            std::ranges::fill(data, -1);
+            abort(comm);
+            EXPECT_EQ(std::ranges::count(data, -1), static_cast<std::ptrdiff_t>(data.size()));
+          },
+          {0});
 }
 
 TEST(WireFaults, AKilledRankOfAnotherHostIsNamed) {

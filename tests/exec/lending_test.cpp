@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that are sent from the user's memory: nothing writes there before the transport has
-// taken them, however late that is, and a call ends no earlier.
+// Messages that are sent from the user's memory, and received there: nothing writes to what is lent
+// before the transport has taken it, however late that is, and a call ends no earlier; nothing
+// reads what is offered before its message is there, and the transport writes nowhere that is still
+// read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <span>
 
 #include "pumped_fabric.hpp"
+#include "schedule/builder.hpp"
 
 namespace tutti::test {
 namespace {
@@ -87,6 +90,7 @@ class Lending : public testing::TestWithParam<Case> {
       const std::size_t r = random_() % executors_.size();
       executors_[r]->advance();
       fabric_.pump(random_);
+      ASSERT_FALSE(fabric_.wrote_lent()) << "seed " << kSeed;
       if (checked[r] || !executors_[r]->done()) continue;
       checked[r] = true;
       ASSERT_EQ(result(r), want_) << "rank " << r << ", seed " << kSeed;
@@ -94,10 +98,10 @@ class Lending : public testing::TestWithParam<Case> {
       std::ranges::fill(outputs_[r], -1);
     }
   }
-  [[nodiscard]] std::uint64_t lent_bytes() const {
-    std::uint64_t bytes = 0;
-    for (const auto& executor : executors_) bytes += executor->traffic().lent_bytes;
-    return bytes;
+  [[nodiscard]] TrafficCounters traffic() const {
+    TrafficCounters sum;
+    for (const auto& executor : executors_) sum += executor->traffic();
+    return sum;
   }
 
   std::mt19937 random_{kSeed};
@@ -116,39 +120,144 @@ bool in_one_piece(const Span& span, const Plan& plan, std::uint64_t count) {
          plan.slices_for(count, sizeof(std::int32_t)) == 1;
 }
 
+// How large the step's messages are, nearly.
+std::uint64_t message_bytes(const Plan& plan, const PlanStep& step, std::uint64_t count) {
+  return plan.operands[step.first_operand].span.count() *
+         (count / plan.shape.chunks * sizeof(std::int32_t) /
+          plan.slices_for(count, sizeof(std::int32_t)));
+}
+
+bool in_users_memory(const PlanOperand& operand, const Plan& plan, std::uint64_t count) {
+  return operand.kind == OperandKind::kLocal && operand.buffer != BufferKind::kScratch &&
+         in_one_piece(operand.span, plan, count);
+}
+
+struct Operands {
+  std::span<const PlanOperand> written, read;
+};
+Operands operands_of(const Plan& plan, const PlanStep& step) {
+  const PlanOperand* const first = &plan.operands[step.first_operand];
+  return {{first, step.destinations}, {first + step.destinations, step.sources}};
+}
+
 // Has any rank a message that lies in one piece of the user's memory?
 bool any_to_lend(const std::vector<Plan>& plans, std::uint64_t count) {
   for (const Plan& plan : plans) {
     const auto may_lend = [&](const PlanOperand& operand) {
-      return operand.kind == OperandKind::kLocal && operand.buffer != BufferKind::kScratch &&
-             in_one_piece(operand.span, plan, count);
+      return in_users_memory(operand, plan, count);
     };
-    const std::uint64_t chunk_bytes = count / plan.shape.chunks * sizeof(std::int32_t) /
-                                      plan.slices_for(count, sizeof(std::int32_t));
     for (const PlanStep& step : plan.steps) {
-      const std::span operands(&plan.operands[step.first_operand],
-                               std::size_t{step.destinations} + step.sources);
-      const auto written = operands.first(step.destinations);
+      const auto [written, read] = operands_of(plan, step);
       const bool sends =
           std::ranges::find(written, OperandKind::kSend, &PlanOperand::kind) != written.end();
-      const bool large = operands.front().span.count() * chunk_bytes >= kLeastLentBytes;
-      const bool copies = step.sources == 1 && may_lend(operands.back());
+      const bool large = message_bytes(plan, step, count) >= kLeastLentBytes;
+      const bool copies = step.sources == 1 && may_lend(read[0]);
       if (sends && large && (copies || std::ranges::any_of(written, may_lend))) return true;
     }
   }
   return false;
 }
 
-TEST_P(Lending, WhatIsLentArrivesAsItWas) {
+// Has any rank a step that copies a message to one piece of the output?
+bool any_to_offer(const std::vector<Plan>& plans, std::uint64_t count) {
+  for (const Plan& plan : plans)
+    for (const PlanStep& step : plan.steps) {
+      const auto [written, read] = operands_of(plan, step);
+      const bool large = message_bytes(plan, step, count) >= kLeastOfferedBytes;
+      const bool copies = step.sources == 1 && read[0].kind == OperandKind::kRecv;
+      const auto takes = [&](const PlanOperand& operand) {
+        return in_users_memory(operand, plan, count);
+      };
+      if (large && copies && std::ranges::any_of(written, takes)) return true;
+    }
+  return false;
+}
+
+TEST_P(Lending, WhatIsLentOrReceivedInPlaceArrivesAsItWas) {
   start(true);
   run();
-  EXPECT_EQ(lent_bytes() > 0, any_to_lend(plans_, GetParam().count));
+  EXPECT_EQ(traffic().lent_bytes > 0, any_to_lend(plans_, GetParam().count));
+  EXPECT_EQ(traffic().placed_bytes > 0, any_to_offer(plans_, GetParam().count));
 }
 
 TEST_P(Lending, NothingIsLentUnasked) {
   start(false);
   run();
-  EXPECT_EQ(lent_bytes(), 0u);
+  EXPECT_EQ(traffic().lent_bytes, 0u);
+  EXPECT_EQ(traffic().placed_bytes > 0, any_to_offer(plans_, GetParam().count));
+}
+
+// Rank 1 sends its data to rank 0 and receives the sum, which is ordered after that by nothing but
+// the messages: it looks for the sum before it sends.
+class ThereAndBack final : public Algorithm {
+ public:
+  ThereAndBack() : Algorithm("there_and_back", "", "") {}
+  [[nodiscard]] bool supports(const Problem& problem) const override { return problem.ranks == 2; }
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    return {.algorithm = std::string(name),
+            .collective = problem.collective,
+            .ranks = problem.ranks,
+            .chunks = 1,
+            .max_incoming = 1,
+            .max_per_pair = 1};
+  }
+  [[nodiscard]] RankProgram program(const Problem& /*problem*/, Rank rank) const override {
+    using namespace operands;
+    const auto all = chunk(0);
+    LaneBuilder first("first"), second("second");
+    if (rank == 0) {
+      first.step()
+          .to(output(all))
+          .to(send(1, 0, all))
+          .from(input(all))
+          .from(recv(1, 0, all))
+          .finish();
+      return assemble(std::move(first));
+    }
+    first.step().to(output(all)).from(recv(0, 0, all));
+    second.step().to(send(0, 0, all)).from(input(all));
+    return assemble({std::move(first), std::move(second)});
+  }
+};
+
+// In place, rank 1 lends what it has offered before. The sum comes while that is lent still.
+TEST(LendingOffered, TheTransportDoesNotWriteWhereItMayRead) {
+  const ThereAndBack algorithm;
+  PumpedFabric fabric(kArenaBytes);
+  std::vector<Plan> plans;
+  std::vector<std::unique_ptr<HostExecutor>> executors;
+  std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(kOneSlice, 5));
+  for (Rank r = 0; r < 2; ++r)
+    plans.push_back(*compile_plan(
+        algorithm, {.collective = Collective::kAllReduce, .ranks = 2},
+        {.protocol = Protocol::kSlots, .slot_bytes = kSlotBytes, .arena_bytes = kArenaBytes}, r));
+  for (std::size_t r = 0; r < 2; ++r) {
+    executors.push_back(fabric.bind(plans[r]));
+    const Call call{.collective = Collective::kAllReduce,
+                    .input = data[r].data(),
+                    .output = data[r].data(),
+                    .count = kOneSlice,
+                    .type = DataType::kInt32};
+    ASSERT_TRUE(executors[r]->start({.call = &call,
+                                     .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
+                                     .operation = 1,
+                                     .signature = 9,
+                                     .lend_input = true,
+                                     .lend_output = true}));
+  }
+  executors[1]->advance();
+  fabric.carry_all();
+  executors[0]->advance();
+  fabric.carry_all();
+  EXPECT_FALSE(fabric.wrote_lent());
+  executors[1]->advance();
+  EXPECT_EQ(executors[1]->blocked_on(), 0) << "it has what it lent to let go";
+  fabric.let_go_all();
+  executors[1]->advance();
+  EXPECT_TRUE(executors[1]->done());
+  EXPECT_EQ(executors[1]->traffic().lent_bytes, kOneSlice * sizeof(std::int32_t));
+  EXPECT_EQ(executors[1]->traffic().placed_bytes, 0u);
+  EXPECT_EQ(data[1], std::vector<std::int32_t>(kOneSlice, 10));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Lending, testing::ValuesIn(all_cases()), name_of_case);

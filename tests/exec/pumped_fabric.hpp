@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that are pumped, in plain memory of one process: who sends fills a mirror, or lends
-// its memory, and pump() carries one message, read as late as the test likes.
+// its memory, and pump() carries one message, read as late as the test likes. One that goes to
+// memory that the receiver has offered spoils that memory first, as early as it may.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +29,23 @@ class PumpedFabric {
     return std::make_unique<HostExecutor>(plan, std::move(sends), std::move(recvs));
   }
 
-  // One message of some connection arrives, if any is on its way there; another one's lent memory
-  // is let go.
+  // One message of some connection begins to arrive or is all there, if any is on its way; another
+  // one's lent memory is let go.
   template <typename Random>
   void pump(Random& random) {
-    way_at(random()).carry();
+    carry(way_at(random()));
     way_at(random()).let_go();
   }
+  // Every message that is on its way arrives; no lent memory is let go.
+  void carry_all() {
+    for (const auto& [key, way] : ways_)
+      while (way->carried != way->sender.next) carry(*way);
+  }
+  void let_go_all() {
+    for (const auto& [key, way] : ways_) way->let_go();
+  }
+  // Has a message gone to memory that was lent and not yet let go?
+  [[nodiscard]] bool wrote_lent() const { return wrote_lent_; }
 
  private:
   struct Free {
@@ -49,6 +60,7 @@ class PumpedFabric {
     explicit Way(std::uint64_t arena_bytes)
         : mirror(zeros(arena_bytes)), inbox(zeros(arena_bytes)) {
       sender.posts = posts;
+      receiver.offer = &offer;
     }
     Connection end(const ConnectionSpec& spec, bool sends) {
       Connection connection;
@@ -64,21 +76,54 @@ class PumpedFabric {
       out.consumed.store(in.consumed.load(std::memory_order_relaxed), std::memory_order_relaxed);
       if (carried == sender.next) return;
       const Post& post = posts[carried % kMaxSlots];
-      std::byte* const to = inbox.get() + (post.first - mirror.get());
-      const std::uint64_t in_place = post.lent == nullptr ? post.bytes : kSlotHeaderBytes;
-      std::memcpy(to, post.first, in_place);
-      if (post.lent != nullptr) std::memcpy(to + in_place, post.lent, post.bytes - in_place);
+      const std::uint64_t bytes = post.bytes - kSlotHeaderBytes;
+      if (payload == nullptr) {
+        begin(post, bytes);
+        return;
+      }
+      std::memcpy(payload, post.lent != nullptr ? post.lent : post.first + kSlotHeaderBytes, bytes);
+      payload = nullptr;
       in.produced.store(++carried, std::memory_order_relaxed);
+    }
+    void begin(const Post& post, std::uint64_t bytes) {
+      std::byte* const slot = inbox.get() + (post.first - mirror.get());
+      std::memcpy(slot, post.first, kSlotHeaderBytes);
+      payload = slot + kSlotHeaderBytes;
+      SlotHeader header{};
+      std::memcpy(&header, slot, sizeof header);
+      if (offer.memory == nullptr || offer.message != carried || offer.bytes != bytes ||
+          offer.signature != header.signature)
+        return;
+      offer.taken_by = carried + 1;
+      payload = offer.memory;
+      std::memset(payload, 0xee, bytes);
     }
     void let_go() { sender.taken = carried; }
 
     Memory mirror, inbox;
     ConnectionWords out{}, in{};
     Post posts[kMaxSlots] = {};
+    Offer offer;
     ConnectionState sender, receiver;
     std::uint64_t carried = 0;
+    std::byte* payload = nullptr;  // where that of message `carried` goes, once it has begun
   };
 
+  void carry(Way& way) {
+    way.carry();
+    if (way.payload != nullptr && way.payload == way.offer.memory)
+      wrote_lent_ = wrote_lent_ || is_lent(way.offer);
+  }
+  [[nodiscard]] bool is_lent(const Offer& offer) const {
+    for (const auto& [key, way] : ways_)
+      for (std::uint64_t k = way->sender.taken; k < way->sender.next; ++k) {
+        const Post& post = way->posts[k % kMaxSlots];
+        if (post.lent == nullptr) continue;
+        const std::byte* const end = post.lent + post.bytes - kSlotHeaderBytes;
+        if (post.lent < offer.memory + offer.bytes && offer.memory < end) return true;
+      }
+    return false;
+  }
   Way& way(const ConnectionSpec& spec) {
     auto& found = ways_[{spec.source, spec.destination, spec.index}];
     if (!found) found = std::make_unique<Way>(arena_bytes_);
@@ -90,6 +135,7 @@ class PumpedFabric {
 
   const std::uint64_t arena_bytes_;
   std::map<std::tuple<Rank, Rank, std::uint32_t>, std::unique_ptr<Way>> ways_;
+  bool wrote_lent_ = false;
 };
 
 }  // namespace tutti::test
