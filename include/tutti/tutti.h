@@ -667,12 +667,11 @@ TUTTI_API tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcou
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 
 /* Closes the group and, if it is the outermost, runs its calls. It returns when all calls with host
- * memory and a NULL stream are complete.
- * If a call inside the group returned an error, nothing of the group runs, and that error is
- * returned again; the peers of the group's calls wait, so abort the communicators. An error at run
- * time ends that call, poisons its communicator and is returned; the calls of other communicators
- * complete. If an initialization fails, the others of the group end soon, all handles made in the
- * group become invalid, and the first cause is returned.
+ * memory and a NULL stream are complete. If a call inside the group returned an error, nothing of
+ * the group runs, and that error is returned again; the peers of the group's calls wait, so abort
+ * the communicators. An error at run time ends that call, poisons its communicator and is returned;
+ * the calls of other communicators complete. If an initialization fails, the others of the group
+ * end soon, all handles made in the group become invalid, and the first cause is returned.
  * tuttiInvalidUsage without a matching tuttiGroupStart, and, with nothing run, if a communicator of
  * the group was destroyed or aborted since its call. */
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);

@@ -44,7 +44,7 @@ struct Competitor {
 
 struct ContestSize {
   std::uint64_t bytes = 0;  // as asked for; whole elements and blocks of it run, one at least
-  std::string chosen;  // the name of what `auto` runs
+  std::string chosen;       // the name of what `auto` runs
   std::vector<Competitor> competitors;
 };
 

@@ -21,10 +21,8 @@ namespace {
 
 struct Options {
   int procs = 0;  // 0: the launcher's
-  perf::ContestOptions contest{.collective = Collective::kAllReduce,
-                               .repetitions = 15,
-                               .seconds_a_size = 3,
-                               .names = {}};
+  perf::ContestOptions contest{
+      .collective = Collective::kAllReduce, .repetitions = 15, .seconds_a_size = 3, .names = {}};
   std::string folder;
   bool learn = false;
   double most_regret = 1e9;  // percent
