@@ -97,6 +97,9 @@ TEST_P(Scalable, OneThreadBeginsAllRanksAndDoesNotWait) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Scalable, ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8));
 
+// A child that has made an id ends without its static destructors, which the thread sanitizer takes
+// for a thread that is lost; tests/control has this with threads that are waited for.
+#if !defined(__SANITIZE_THREAD__)
 TEST(ScalableProcesses, MeetByIdsThatSomeOfThemMade) {
   constexpr int kRanks = 6;
   for (const int count : {2, 3}) {
@@ -156,6 +159,8 @@ TEST(ScalableProcesses, AreToldWhereARootIsGone) {
       {});
   testing::expect_all_passed(results);
 }
+
+#endif
 
 TEST(ScalableArguments, ThatCannotBeAreRefused) {
   std::vector<tuttiUniqueId> ids = make_ids(3), twice = ids;

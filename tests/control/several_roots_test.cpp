@@ -176,6 +176,7 @@ TEST(SeveralRoots, OfDifferentProcessesServeOneJob) {
           ASSERT_TRUE(plane) << plane.error().message;
           expect_whole(**plane, self.rank, kRanks);
           EXPECT_TRUE((*plane)->barrier(patience()));
+          EXPECT_TRUE(control::wait_for_roots(patience())) << "the root is left";
         },
         {});
     expect_all_passed(results);
@@ -248,8 +249,8 @@ TEST(SeveralRoots, WrongListsAreRefusedAtOnce) {
   for (const UniqueId& id : ids) control::retire_root(control::decode_id(id)->key.session);
 }
 
-// The root of the second part is gone before anybody comes: its leader tells the others.
-TEST(SeveralRoots, ADeadRootIsNamedWithItsAddressToAllParts) {
+// A part's root is gone before anybody comes: its leader tells the others.
+TEST(SeveralRoots, ARootThatIsGoneIsNamedToAllParts) {
   constexpr int kRanks = 5;
   for (const std::size_t dead : {std::size_t{1}, std::size_t{2}}) {
     const std::vector<UniqueId> ids = must_create_ids(3);
