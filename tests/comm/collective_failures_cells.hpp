@@ -11,6 +11,7 @@
 
 #include "collective_call.hpp"
 #include "failure_harness.hpp"
+#include "tests/sanitizers.hpp"
 
 namespace tutti::test {
 
@@ -19,9 +20,10 @@ inline constexpr int kVictim = 1;
 inline constexpr int kMostRuns = 2;
 inline constexpr std::size_t kFew = 1000;
 // More than a receive buffer holds, so that no rank is done before the others have called.
-inline constexpr std::size_t kMany = 1 << 19;
-// Cells that wait for a timeout take little of the cores.
-inline constexpr std::size_t kWaitingCellsAtOnce = 3 * kCellsAtOnce;
+inline constexpr std::size_t kMany = 1 << 18;
+// Cells that wait for a timeout take little of the cores: a third of a fault's, or all of those
+// that sanitizers take.
+inline constexpr std::size_t kWaitingCellsAtOnce = kSanitized ? 7 : 14;
 
 enum class Fault {
   kKillBefore,

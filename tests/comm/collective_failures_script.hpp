@@ -252,7 +252,7 @@ class Script {
   // A communicator that has failed says so ever after.
   void ask_again() {
     tuttiResult_t state = tuttiSuccess;
-    CollectiveCall again(cell_.arguments(), self_.rank, kRanks);
+    CollectiveCall again({.form = cell_.form, .root = cell_.root}, self_.rank, kRanks);
     record_.changed = tuttiCommGetAsyncError(comm_, &state) != tuttiSuccess ||
                       state != record_.code || carry_out(again, comm_) != record_.code;
   }
