@@ -113,12 +113,13 @@ Status Membership::open_to_calls() const {
   return {};
 }
 
-Status Membership::manageable(bool also_revoked) const {
+Status Membership::manageable(bool also_revoked) {
   TUTTI_TRY(open_to_calls());
   const auto error = this->error();
   if (!error) return {};
   const auto poison = board_->read_poison();
   if (also_revoked && poison && poison->kind == Poison::Kind::kAbort) return {};
+  give_up();
   return tl::unexpected(*error);
 }
 
@@ -170,7 +171,10 @@ Poison Membership::death_of(Rank dead) const {
 Error Membership::broken(const Error& error) {
   // What this rank alone knows is said here, whoever was first to poison.
   const bool own = error.code == Code::kSystemError;
-  if (board_->poisoned()) return own ? error : this->error().value_or(error);
+  if (board_->poisoned()) {
+    give_up();
+    return own ? error : this->error().value_or(error);
+  }
   // The others' machines are well: to them it is a rank that failed.
   poison({.code = own ? Code::kRemoteError : error.code,
           .culprit = error.culprit != kNoRank ? error.culprit : rank_,

@@ -102,8 +102,8 @@ class Membership {
   // kInvalidUsage: the communicator was inherited by fork, or has been finalized.
   [[nodiscard]] Status open_to_calls() const;
   // May this rank take part in a collective that is no operation? Errors: those of open_to_calls(),
-  // and what the communicator suffers from.
-  [[nodiscard]] Status manageable(bool also_revoked) const;
+  // and what the communicator suffers from; this rank has given up then.
+  [[nodiscard]] Status manageable(bool also_revoked);
 
   // A device's part in errors; null functions: there is none. Before anything is poisoned.
   struct DeviceSide {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <tutti/stream.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
 
@@ -129,6 +130,61 @@ void die_within_an_operation(int ranks, const char* algorithm) {
 TEST_P(Processes, DeathInTheMiddleOfAnOperation) { die_within_an_operation(GetParam(), "auto"); }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Processes, ::testing::Values(2, 3, 5, 8));
+
+// The death of rank 1 leaves running what rank 0 has to do with rank 2 alone. Rank 2 hears of it
+// between its calls, and the next one is refused: rank 0 must not wait for what comes no more.
+void refused_while_another_waits(tuttiResult_t (*call)(tuttiComm_t comm)) {
+  const Meeting told;
+  const auto results = testing::run_forked(
+      3,
+      [&](const ForkedRank& self) {
+        const tuttiComm_t comm = join(self);
+        const std::int64_t pid = pid_of(comm, self.rank == 1);
+        tuttiStream_t stream = nullptr;
+        EXPECT_EQ(tuttiStreamCreate(&stream), tuttiSuccess);
+        int got = 0;
+        if (self.rank == 0) {  // what reaches rank 1 says that rank 0 waits for rank 2
+          EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
+          EXPECT_EQ(tuttiRecv(&got, 1, tuttiInt32, 2, comm, stream), tuttiSuccess);
+          EXPECT_EQ(tuttiSend(&self.rank, 1, tuttiInt32, 1, comm, stream), tuttiSuccess);
+          EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess);
+        }
+        if (self.rank == 1) {
+          EXPECT_EQ(tuttiRecv(&got, 1, tuttiInt32, 0, comm, nullptr), tuttiSuccess);
+          ::kill(::getpid(), SIGKILL);
+        }
+        tuttiResult_t state = tuttiSuccess;
+        while (self.rank == 2 && state == tuttiSuccess)
+          ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+        const tuttiResult_t result = self.rank == 0 ? tuttiStreamSynchronize(stream) : call(comm);
+        EXPECT_EQ(result, tuttiRemoteError);
+        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 1 (pid " + std::to_string(pid)));
+        // Nor is it the end of rank 2 that rank 0 was waiting for.
+        ASSERT_TRUE(told.wait_for(2));
+        EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+        EXPECT_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+      },
+      with_unique_id());
+  testing::expect_all_passed(results, {1});
+}
+
+TEST(Death, ARefusedCallOnAStreamKeepsNobodyWaiting) {
+  refused_while_another_waits([](tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    EXPECT_EQ(tuttiStreamCreate(&stream), tuttiSuccess);
+    int value = 0;
+    const tuttiResult_t refused = tuttiSend(&value, 1, tuttiInt32, 0, comm, stream);
+    EXPECT_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+    return refused;
+  });
+}
+
+TEST(Death, ARefusedSplitKeepsNobodyWaiting) {
+  refused_while_another_waits([](tuttiComm_t comm) {
+    tuttiComm_t part = nullptr;
+    return tuttiCommSplit(comm, 0, 0, &part, nullptr);
+  });
+}
 
 // A rank that dies before it has connected to anyone, in its first operation.
 TEST(Death, BeforeTheFirstOperation) {
