@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <tutti/tutti.h>
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Side {
 // One call, as its checks see it.
 struct Blocks {
   const char* function;
+  Whole whole;
   const Communicator& communicator;
   DataType type = DataType::kFloat32;
   std::vector<Call> calls = {};
@@ -52,7 +54,8 @@ Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                           .output = sends ? nullptr : at,
                           .count = count,
                           .type = blocks.type,
-                          .root = peer});
+                          .root = peer,
+                          .whole = blocks.whole});
   return {};
 }
 
@@ -73,19 +76,24 @@ Status add_all(Blocks& blocks, const Side& side) {
 // Also where this rank has nothing to move its communicator is asked, which may be of no use.
 std::vector<Call> calls_of(Blocks& blocks) {
   if (blocks.calls.empty())
-    blocks.calls.push_back(
-        {.collective = Collective::kSend, .type = blocks.type, .root = blocks.communicator.rank()});
+    blocks.calls.push_back({.collective = Collective::kSend,
+                            .type = blocks.type,
+                            .root = blocks.communicator.rank(),
+                            .whole = blocks.whole});
+  static std::atomic<std::uint64_t> made{0};
+  const std::uint64_t number = made.fetch_add(1, std::memory_order_relaxed) + 1;  // a name, no more
+  for (Call& call : blocks.calls) call.made_by = number;
   return std::move(blocks.calls);
 }
 
 // A gather or a scatter: `own`, of `count` elements, is this rank's block, which goes to the root
 // or comes from there; `all`, on the root, those of all ranks.
-tuttiResult_t move_with_root(const char* function, tuttiComm_t comm, int type, int root,
-                             tuttiStream_t stream, const Side& own, std::size_t count,
+tuttiResult_t move_with_root(const char* function, Whole whole, tuttiComm_t comm, int type,
+                             int root, tuttiStream_t stream, const Side& own, std::size_t count,
                              const Side& all) {
   return submit_several(function, comm, stream,
                         [&](Communicator& communicator) -> Result<std::vector<Call>> {
-                          Blocks blocks{function, communicator};
+                          Blocks blocks{function, whole, communicator};
                           TUTTI_TRY_ASSIGN(blocks.type, check_type(function, type));
                           TUTTI_TRY(check_root(function, root, communicator.ranks()));
                           TUTTI_TRY(add_block(blocks, own, root, count, 0));
@@ -105,7 +113,7 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
   constexpr const char* kName = "tuttiAlltoAllv";
   return submit_several(
       kName, comm, stream, [&](Communicator& communicator) -> Result<std::vector<Call>> {
-        Blocks blocks{kName, communicator};
+        Blocks blocks{kName, Whole::kAllToAllV, communicator};
         TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
         if (sendbuff == recvbuff && sendbuff != nullptr)
           return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
@@ -119,7 +127,7 @@ tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuf
                            const size_t recvcounts[], const size_t displs[],
                            tuttiDataType_t datatype, int root, tuttiComm_t comm,
                            tuttiStream_t stream) {
-  return move_with_root("tuttiGatherv", comm, value_of(datatype), root, stream,
+  return move_with_root("tuttiGatherv", Whole::kGatherV, comm, value_of(datatype), root, stream,
                         {Collective::kSend, "sendbuff", sendbuff, nullptr, nullptr}, sendcount,
                         {Collective::kRecv, "recvbuff", recvbuff, recvcounts, displs});
 }
@@ -127,7 +135,7 @@ tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuf
 tuttiResult_t tuttiScatterv(const void* sendbuff, const size_t sendcounts[], const size_t displs[],
                             void* recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
                             tuttiComm_t comm, tuttiStream_t stream) {
-  return move_with_root("tuttiScatterv", comm, value_of(datatype), root, stream,
+  return move_with_root("tuttiScatterv", Whole::kScatterV, comm, value_of(datatype), root, stream,
                         {Collective::kRecv, "recvbuff", recvbuff, nullptr, nullptr}, recvcount,
                         {Collective::kSend, "sendbuff", sendbuff, sendcounts, displs});
 }

@@ -13,6 +13,7 @@
 
 #include "base/block_sizes.hpp"
 #include "base/collective.hpp"
+#include "base/part_of.hpp"
 #include "base/types.hpp"
 
 namespace tutti {
@@ -44,6 +45,9 @@ struct Call {
   void* stream = nullptr;  // of those
   std::optional<PreMulSum> pre_multiplied = {};
   std::optional<UserOp> user_op = {};  // `op` is kUser or kUserInOrder
+  // Of a send or receive that another call made: that call, which all of its parts name alike.
+  Whole whole = Whole::kItself;
+  std::uint64_t made_by = 0;
   // Of blocks that differ by rank; `count` is then the largest's. Null: all have `count`.
   std::shared_ptr<const BlockSizes> sizes = nullptr;
 

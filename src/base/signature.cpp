@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include "base/part_of.hpp"
+
 namespace tutti {
 namespace {
 
@@ -36,9 +38,16 @@ OperationSignature counterpart(const OperationSignature& signature, Rank self) {
 }
 
 std::string OperationSignature::to_string() const {
-  if (is_point_to_point(collective))
-    return fmt::format("{} of {} {} {} rank {}", name_of(collective), count, name_of(type),
-                       collective == Collective::kSend ? "to" : "from", root);
+  if (is_point_to_point(collective)) {
+    const PartOf part = PartOf::of(plan);
+    const std::string whole =
+        part.whole == Whole::kItself
+            ? ""
+            : fmt::format(" in {} {}", kWholeNames[static_cast<std::size_t>(part.whole)],
+                          part.number);
+    return fmt::format("{} of {} {} {} rank {}{}", name_of(collective), count, name_of(type),
+                       collective == Collective::kSend ? "to" : "from", root, whole);
+  }
   std::string text =
       fmt::format("{} #{} count {} {}", name_of(collective), operation, count, name_of(type));
   if (info_of(collective).reduces()) text += fmt::format(" {}", name_of(op));

@@ -20,13 +20,14 @@ struct OperationSignature {
   Rank root = 0;
   std::uint64_t count = 0;  // elements; of all blocks together where their sizes differ
   std::uint32_t sizes = 0;  // the hash of those sizes (BlockSizes); 0: they are equal
-  std::uint64_t plan = 0;   // plan id
+  std::uint64_t plan = 0;   // plan id; of a send or receive what it is a part of (PartOf::word)
   bool in_windows = false;  // input and output lie in symmetric windows
   bool on_device = false;   // the same in devices' memory
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
   [[nodiscard]] std::uint64_t hash() const;
-  // "all_reduce #12 count 1024 float sum plan 9af3..."; "send of 1024 float to rank 3"
+  // "all_reduce #12 count 1024 float sum plan 9af3..."; "send of 1024 float to rank 3", and behind
+  // it "in gather_v 7" where it is a part of the communicator's seventh call of counts
   [[nodiscard]] std::string to_string() const;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/communicator.hpp"
 #include "model/transfer_price.hpp"
@@ -13,21 +14,45 @@
 namespace tutti {
 namespace {
 
-// What every message of a send says of it: never 0.
-constexpr unsigned kTypeBits = 6;
+// What every message of a send says of it, never 0: type, what it is a part of, with the low bits
+// of its number, and the count. No memory has more elements than are left room for.
+constexpr unsigned kTypeBits = 6, kWholeBits = 2, kNumberBits = 8;
+constexpr unsigned kNumberAt = kTypeBits + kWholeBits, kCountAt = kNumberAt + kNumberBits;
 static_assert(kDataTypeCount < 1 << kTypeBits);
+static_assert(kWholeNames.size() <= 1 << kWholeBits);
 
-std::uint64_t message_signature(std::uint64_t count, DataType type) {
-  return count << kTypeBits | (static_cast<std::uint64_t>(type) + 1);
+std::uint64_t message_signature(const Transfer& transfer) {
+  const auto& [call, part] = transfer;
+  return call->count << kCountAt | (part.number & ((1U << kNumberBits) - 1)) << kNumberAt |
+         static_cast<std::uint64_t>(part.whole) << kTypeBits |
+         (static_cast<std::uint64_t>(call->type) + 1);
 }
 
-std::uint64_t bytes_of(const Call& call) { return call.count * element_bytes(call.type); }
-
-OperationSignature signature_of(const Call& call) {
-  return {.collective = call.collective, .type = call.type, .root = call.root, .count = call.count};
+// The send that a message says it is of, at the rank whose receive found it; of such calls the
+// last one there has `newest`.
+OperationSignature send_of(std::uint64_t said, OperationSignature counterpart,
+                           std::uint64_t newest) {
+  counterpart.count = said >> kCountAt;
+  const std::uint64_t type = (said & ((1U << kTypeBits) - 1)) - 1;
+  if (type < kDataTypeCount) counterpart.type = static_cast<DataType>(type);
+  PartOf part{static_cast<Whole>(said >> kTypeBits & ((1U << kWholeBits) - 1)), 0};
+  // Of all numbers with these low bits the nearest.
+  if (part.whole != Whole::kItself)
+    part.number = newest + static_cast<std::uint64_t>(static_cast<std::int64_t>(
+                               static_cast<std::int8_t>((said >> kNumberAt) - newest)));
+  counterpart.plan = part.word();
+  return counterpart;
 }
 
 }  // namespace
+
+OperationSignature Transfer::signature() const {
+  return {.collective = call->collective,
+          .type = call->type,
+          .root = call->root,
+          .count = call->count,
+          .plan = part.word()};
+}
 
 Result<Connection*> PairConnections::to(Rank peer) {
   if (const auto found = sends_.find(peer); found != sends_.end()) return &found->second;
@@ -60,35 +85,43 @@ Transfers::Transfers(Communicator& communicator)
       communicator_(communicator),
       pairs_(communicator.pairs()) {}
 
+// Parts of one call follow each other; it counts even if all of them are empty here.
+PartOf Transfers::part_of(const Call& call) {
+  if (call.whole == Whole::kItself) return {};
+  if (std::exchange(made_by_, call.made_by) != call.made_by) ++pairs_.calls_of_parts();
+  return {call.whole, pairs_.calls_of_parts()};
+}
+
 void Transfers::add(const Call& call) {
   ++calls_;
-  signature_ = signature_of(call);
+  const Transfer transfer{&call, part_of(call)};
+  signature_ = transfer.signature();
   if (call.count == 0) return;
   const bool sends = call.collective == Collective::kSend;
   if (call.root == members_.rank())
-    (sends ? to_self_ : from_self_).push_back(&call);
+    (sends ? to_self_ : from_self_).push_back(transfer);
   else
-    flows_[{call.root, call.collective}].calls.push_back(&call);
+    flows_[{call.root, call.collective}].calls.push_back(transfer);
 }
 
 Status Transfers::copy_to_self() const {
   const std::size_t pairs = std::min(to_self_.size(), from_self_.size());
   for (std::size_t i = 0; i < pairs; ++i)
-    if (to_self_[i]->count != from_self_[i]->count || to_self_[i]->type != from_self_[i]->type)
-      return make_error(Code::kInvalidUsage,
-                        fmt::format("calls do not match: this rank called {} and {}",
-                                    signature_of(*to_self_[i]).to_string(),
-                                    signature_of(*from_self_[i]).to_string()));
+    if (message_signature(to_self_[i]) != message_signature(from_self_[i]))
+      return make_error(
+          Code::kInvalidUsage,
+          fmt::format("calls do not match: this rank called {} and {}",
+                      to_self_[i].signature().to_string(), from_self_[i].signature().to_string()));
   if (to_self_.size() != from_self_.size()) {
     const bool sends = to_self_.size() > pairs;
-    const OperationSignature odd = signature_of(*(sends ? to_self_ : from_self_)[pairs]);
+    const OperationSignature odd = (sends ? to_self_ : from_self_)[pairs].signature();
     return make_error(Code::kInvalidUsage,
                       fmt::format("{}: a rank that sends to itself needs a {} of the same count "
                                   "and type in the same group",
                                   odd.to_string(), sends ? "recv" : "send"));
   }
   for (std::size_t i = 0; i < pairs; ++i)
-    std::memmove(from_self_[i]->output, to_self_[i]->input, bytes_of(*to_self_[i]));
+    std::memmove(from_self_[i].call->output, to_self_[i].call->input, to_self_[i].bytes());
   return {};
 }
 
@@ -100,7 +133,7 @@ Status Transfers::start() {
     return copied;
   }
   for (auto& [key, flow] : flows_) {
-    signature_ = signature_of(flow.at_hand());
+    signature_ = flow.at_hand().signature();
     Result<Connection*> connection =
         flow.sends() ? pairs_.to(flow.peer()) : pairs_.from(flow.peer());
     if (!connection) {
@@ -113,12 +146,12 @@ Status Transfers::start() {
 }
 
 // The next message of a send; false: there is no slot.
-bool Transfers::send(Flow& flow, const Call& call, std::uint64_t left) {
+bool Transfers::send(Flow& flow, const Transfer& transfer, std::uint64_t left) {
   Connection& to = *flow.connection;
   if (!can_send(to)) return false;
   const std::uint64_t bytes = std::min(left, capacity_bytes(to));
-  const auto* const from = static_cast<const std::byte*>(call.input) + flow.moved;
-  const std::uint64_t signature = message_signature(call.count, call.type);
+  const auto* const from = static_cast<const std::byte*>(transfer.call->input) + flow.moved;
+  const std::uint64_t signature = message_signature(transfer);
   TrafficCounters& traffic = pairs_.traffic();
   if (bytes >= kLeastLentBytes && takes_lent(to) && transport_->may_lend({from, bytes})) {
     commit_lent(to, signature, bytes, from);
@@ -135,22 +168,20 @@ bool Transfers::send(Flow& flow, const Call& call, std::uint64_t left) {
 }
 
 // The next message of a receive; false: it is not there, or is another's.
-bool Transfers::receive(Flow& flow, const Call& call, std::uint64_t left) {
+bool Transfers::receive(Flow& flow, const Transfer& transfer, std::uint64_t left) {
   Connection& from = *flow.connection;
   const std::uint64_t bytes = std::min(left, capacity_bytes(from));
-  auto* const to = static_cast<std::byte*>(call.output) + flow.moved;
+  auto* const to = static_cast<std::byte*>(transfer.call->output) + flow.moved;
   if (!can_recv(from)) {
     if (bytes >= kLeastOfferedBytes && takes_offers(from) && !has_offered(from))
-      offer_memory(from, message_signature(call.count, call.type), bytes, to);
+      offer_memory(from, message_signature(transfer), bytes, to);
     return false;
   }
   const std::uint64_t said = recv_signature(from);
-  if (said != message_signature(call.count, call.type)) {
+  if (said != message_signature(transfer)) {
     faulty_ = &flow;
-    theirs_ = counterpart(signature_of(call), members_.rank());
-    theirs_.count = said >> kTypeBits;
-    const std::uint64_t type = (said & ((1U << kTypeBits) - 1)) - 1;
-    if (type < kDataTypeCount) theirs_.type = static_cast<DataType>(type);
+    theirs_ =
+        send_of(said, counterpart(transfer.signature(), members_.rank()), pairs_.calls_of_parts());
     return false;
   }
   if (received_at(from) != nullptr)
@@ -166,11 +197,11 @@ bool Transfers::move(Flow& flow) {
   bool moved = false;
   // In each turn, at most as many messages of a flow as it has slots, so that all progress.
   for (std::uint32_t i = 0; i < PairSlots::kSlots && flow.next < flow.calls.size(); ++i) {
-    const Call& call = flow.at_hand();
-    const std::uint64_t left = bytes_of(call) - flow.moved;
-    if (!(flow.sends() ? send(flow, call, left) : receive(flow, call, left))) break;
+    const Transfer& transfer = flow.at_hand();
+    const std::uint64_t left = transfer.bytes() - flow.moved;
+    if (!(flow.sends() ? send(flow, transfer, left) : receive(flow, transfer, left))) break;
     moved = true;
-    if (flow.moved < bytes_of(call)) continue;
+    if (flow.moved < transfer.bytes()) continue;
     flow.moved = 0;
     ++flow.next;
   }
@@ -185,7 +216,7 @@ Result<bool> Transfers::advance() {
     moved |= move(flow);
     if (blocked_ == nullptr && !flow.over()) blocked_ = &flow;
   }
-  if (blocked_ != nullptr) signature_ = signature_of(blocked_->at_hand());
+  if (blocked_ != nullptr) signature_ = blocked_->at_hand().signature();
   if (moved) note_moved();
   if (faulty_ != nullptr) return tl::unexpected(fault_error());
   TUTTI_TRY(pump());
@@ -218,7 +249,7 @@ Rank Transfers::suspect() const {
 
 std::optional<Error> Transfers::own_fault() {
   if (faulty_ == nullptr) return std::nullopt;
-  signature_ = signature_of(faulty_->at_hand());
+  signature_ = faulty_->at_hand().signature();
   const Rank peer = faulty_->peer();
   const bool differs = theirs_.collective != Collective::kNone;
   const auto mismatch = differs ? diagnosis().mismatch_with(peer, theirs_) : std::nullopt;
@@ -240,14 +271,15 @@ double price_transfers(std::span<const Call> calls, Rank rank, std::int32_t rank
     if (call.count == 0) continue;
     ++issued;
     const bool sends = call.collective == Collective::kSend;
+    const std::uint64_t bytes = call.count * element_bytes(call.type);
     if (call.root == rank) {  // a copy, which its send stands for
-      to_self_bytes += sends ? bytes_of(call) : 0;
+      to_self_bytes += sends ? bytes : 0;
       continue;
     }
     TransferFlow& flow = flows[{call.root, call.collective}];
     flow.sends = sends;
     flow.far = crosses(call.root);
-    flow.add(bytes_of(call), slots.payload_bytes());
+    flow.add(bytes, slots.payload_bytes());
   }
   std::vector<TransferFlow> all;
   for (const auto& [key, flow] : flows) all.push_back(flow);

@@ -5,8 +5,9 @@
 // A pair's sends meet its receives in the order in which each end issued them; nothing else orders
 // them, since ranks issue different numbers of them. So they have no number, no plan and no row on
 // the board, and take no part in `done` and its gates: their slots are a pair's own
-// (transports/pair_slots.hpp). Every message carries count and type of its send, which the receiver
-// compares with its own. The thread that holds the communicator's call.
+// (transports/pair_slots.hpp). Every message carries count and type of its send and the call that
+// it is a part of (base/part_of.hpp), which the receiver compares with its own. The thread that
+// holds the communicator's call.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +44,8 @@ class PairConnections {
   // Needs no peer.
   [[nodiscard]] Result<Connection*> from(Rank peer);
   [[nodiscard]] std::set<Rank> connected() const;
+  // The number of the last call that was made of sends and receives, on every rank.
+  [[nodiscard]] std::uint64_t& calls_of_parts() { return calls_of_parts_; }
   [[nodiscard]] TrafficCounters& traffic() { return traffic_; }
   [[nodiscard]] const TrafficCounters& traffic() const { return traffic_; }
 
@@ -51,14 +54,23 @@ class PairConnections {
   Transport* const transport_;
   const PairSlots slots_;
   std::map<Rank, Connection> sends_, recvs_;  // addresses are stable
+  std::uint64_t calls_of_parts_ = 0;
   TrafficCounters traffic_;
+};
+
+// A send or a receive, and what it is a part of.
+struct Transfer {
+  const Call* call;
+  PartOf part;
+  [[nodiscard]] OperationSignature signature() const;
+  [[nodiscard]] std::uint64_t bytes() const { return call->count * element_bytes(call->type); }
 };
 
 class Transfers final : public OngoingCall {
  public:
   explicit Transfers(Communicator& communicator);
 
-  // Before start(). The call outlives the object.
+  // Before start(), in the order of issue. The call outlives the object.
   void add(const Call& call);
   // Opens connections and copies what a rank sends to itself. Errors: kInvalidUsage where that has
   // no receive of the same count and type among these, or the other way round; nothing was sent
@@ -69,15 +81,17 @@ class Transfers final : public OngoingCall {
  private:
   // The calls to one peer or from it, in issue order.
   struct Flow {
-    std::vector<const Call*> calls;
+    std::vector<Transfer> calls;
     Connection* connection = nullptr;
     std::size_t next = 0;          // the call at hand
     std::uint64_t moved = 0;       // bytes of it
     std::uint64_t lent_until = 0;  // messages whose payload lies in the user's memory: all below
 
-    [[nodiscard]] const Call& at_hand() const { return *calls[std::min(next, calls.size() - 1)]; }
-    [[nodiscard]] Rank peer() const { return calls[0]->root; }
-    [[nodiscard]] bool sends() const { return calls[0]->collective == Collective::kSend; }
+    [[nodiscard]] const Transfer& at_hand() const {
+      return calls[std::min(next, calls.size() - 1)];
+    }
+    [[nodiscard]] Rank peer() const { return calls[0].call->root; }
+    [[nodiscard]] bool sends() const { return calls[0].call->collective == Collective::kSend; }
     [[nodiscard]] bool over() const {
       return next == calls.size() && (lent_until == 0 || connection->state->taken >= lent_until);
     }
@@ -90,14 +104,16 @@ class Transfers final : public OngoingCall {
 
   [[nodiscard]] Status copy_to_self() const;
   bool move(Flow& flow);
-  bool send(Flow& flow, const Call& call, std::uint64_t left);
-  bool receive(Flow& flow, const Call& call, std::uint64_t left);
+  [[nodiscard]] PartOf part_of(const Call& call);
+  bool send(Flow& flow, const Transfer& transfer, std::uint64_t left);
+  bool receive(Flow& flow, const Transfer& transfer, std::uint64_t left);
   [[nodiscard]] bool is_lost(Rank peer) const;
 
   Communicator& communicator_;
   PairConnections& pairs_;
   std::map<std::pair<Rank, Collective>, Flow> flows_;  // by peer and direction
-  std::vector<const Call*> to_self_, from_self_;
+  std::vector<Transfer> to_self_, from_self_;
+  std::uint64_t made_by_ = 0;  // of the last call that was a part of another
   std::size_t calls_ = 0;
   const Flow* blocked_ = nullptr;  // the first that is not over
   const Flow* faulty_ = nullptr;   // where a message was not what its receive expects

@@ -152,6 +152,38 @@ TEST(WithCountsChecks, CountsThatDifferAreNamed) {
   });
 }
 
+// A gather-v to the own number, of one element from each of two ranks.
+tuttiResult_t gather_one(tuttiComm_t comm, int root) {
+  const std::int32_t mine = 1;
+  std::int32_t all[2] = {};
+  constexpr std::size_t kCounts[] = {1, 1}, kPlaces[] = {0, 1};
+  return tuttiGatherv(&mine, 1, all, kCounts, kPlaces, tuttiInt32, root, comm, nullptr);
+}
+
+// Each takes the other for the root, so both sent and nobody received. What is left of that call
+// must not be taken for a block of the next one, nor for a message of a send.
+TEST(WithCountsChecks, ABlockThatNobodyTookIsNotOneOfALaterCall) {
+  for (const bool by_recv : {false, true})
+    run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+      ASSERT_EQ(gather_one(comm, 0), tuttiSuccess) << tuttiGetLastError(comm);
+      ASSERT_EQ(gather_one(comm, 1 - rank), tuttiSuccess) << tuttiGetLastError(comm);
+      std::int32_t element = 0;
+      const auto next = [&] {
+        if (!by_recv) return gather_one(comm, 0);
+        return rank == 0 ? tuttiRecv(&element, 1, tuttiInt32, 1, comm, nullptr)
+                         : tuttiSend(&element, 1, tuttiInt32, 0, comm, nullptr);
+      };
+      tuttiResult_t result = tuttiSuccess;
+      while (result == tuttiSuccess) result = next();  // rank 1's first send may be over before
+      EXPECT_EQ(result, tuttiInvalidUsage);
+      EXPECT_THAT(tuttiGetLastError(comm),
+                  AllOf(HasSubstr("calls do not match"),
+                        HasSubstr("send of 1 int32 to rank 0 in gather_v 2"),
+                        HasSubstr(by_recv ? "recv of 1 int32 from rank 1"
+                                          : "recv of 1 int32 from rank 1 in gather_v 3")));
+    });
+}
+
 TEST(WithCountsChecks, NothingToMoveIsNoSuccessWhereTheJobHasEnded) {
   run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
     const std::size_t none[] = {0, 0};
