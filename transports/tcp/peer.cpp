@@ -81,10 +81,11 @@ void Peer::note_taken(const Stream& way) {
   }
 }
 
+// Offers first: what pump() does may lack memory.
 void Peer::take_back() {
+  withdraw_offers();
   pump();
   if (Stream* const way = this->way()) way->take_back();
-  withdraw_offers();
 }
 
 // A payload that is at an offered place, whole or in part, moves to its slot.
@@ -178,11 +179,11 @@ std::optional<std::byte*> Peer::landing(const Frame& frame, const std::byte* slo
   Offer& offer = offers_[frame.index];
   // A frame on the other stream, which would announce a message that is not whole yet.
   if (offer.taken_by > produced_[frame.index]) return nullptr;
-  const bool offered = offer.memory != nullptr;
+  // An offer is of the message that the call receives next; what is left of an earlier one is none.
+  const bool offered = offer.memory != nullptr && offer.message == recv_.of[frame.index].next;
   // The message before this one has come to the place that was offered to it. Once the call has
   // received it, it may offer the next place.
-  const bool next_in_turn =
-      offered && frame.number == offer.message + 2 && recv_.of[frame.index].next == offer.message;
+  const bool next_in_turn = offered && frame.number == offer.message + 2;
   if (may_wait && next_in_turn && payload_bytes >= kLeastOfferedBytes) return std::nullopt;
   std::byte* const slot = home_.inbox->base() + home_.layout.arena_offset_bytes() + frame.offset;
   std::memcpy(slot, slot_header, kSlotHeaderBytes);
@@ -197,6 +198,8 @@ std::optional<std::byte*> Peer::landing(const Frame& frame, const std::byte* slo
 }
 
 bool Peer::landed(const Frame& frame) {
+  // The peer's other stream has brought this message, or a later one, meanwhile.
+  if (frame.number <= produced_[frame.index]) return false;
   produced_[frame.index] = frame.number;
   home_.inbox->pair(rank_).words[frame.index].produced.store(frame.number,
                                                              std::memory_order_release);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one rank knows of one peer over TCP, and what the peer's frames may touch: the words and
-// cells of its own pair, and the arena. One thread at a time.
+// cells of its own pair, the arena, and memory that the receiver has offered for a payload of that
+// size. One thread at a time.
 #pragma once
 
 #include <array>
@@ -35,8 +36,9 @@ class Peer final : public Sink {
   enum Side : std::uint8_t { kMade, kAccepted };
   [[nodiscard]] std::optional<Stream>& stream(Side side) { return streams_[side]; }
   void expect_reply(const Token& reply) { reply_ = reply; }
-  // Does a frame of a stream wait for a turn of the call? And goes on with those.
+  // Does a frame of a stream wait for a turn of the call?
   [[nodiscard]] bool waits() const;
+  // Goes on with the frames that wait.
   void receive_waiting();
   // Where this rank sends: always the same one, or messages could overtake each other. Null: none.
   [[nodiscard]] Stream* way();

@@ -255,5 +255,25 @@ TEST(TcpPeer, AMessageOnTheOtherStreamDoesNotAnnounceAPayloadThatIsNotThere) {
   }
 }
 
+// A message that was begun on one stream and came whole on the other is over: its end takes nothing
+// back, and an offer that nobody took ended with its message.
+TEST(TcpPeer, AMessageThatEndsLateRevivesNoOffer) {
+  Receiver to;
+  const std::vector<std::byte> all = Sent{}.bytes();
+  to.arrives(std::span(all).first(5000));
+  to.arrives(all, Peer::kAccepted);
+  to.expect_in_slot(0);
+  release(to.connection);
+  to.offer_all();
+  to.arrives(Sent{.message = 1, .payload_bytes = 8}.bytes(), Peer::kAccepted);
+  ASSERT_TRUE(can_recv(to.connection));
+  release(to.connection);
+  to.arrives(std::span(all).subspan(5000));
+  EXPECT_TRUE(to.peer.stream(Peer::kMade)->down());
+  to.arrives(Sent{.message = 1}.bytes(), Peer::kAccepted);
+  EXPECT_TRUE(to.peer.stream(Peer::kAccepted)->down());
+  EXPECT_TRUE(to.untouched());
+}
+
 }  // namespace
 }  // namespace tutti::tcp
