@@ -34,7 +34,11 @@ void tell(const Batch& batch, const Error& error) noexcept {
 // them.
 void give_up_after_issued(Communicator& communicator) {
   const auto give_up = [&communicator] { communicator.members().give_up(); };
-  if (communicator.progress().idle() || !communicator.progress().enqueue({}, give_up)) give_up();
+  try {
+    if (!communicator.progress().idle() && communicator.progress().enqueue({}, give_up)) return;
+  } catch (const std::bad_alloc&) {  // then before them
+  }
+  give_up();
 }
 
 Status issue_one(Batch batch, const std::vector<CompletionRef>& after) {
