@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts above 2^32. A buffer is one piece of memory that the address space repeats, so that 4 GiB
-// take 16 MiB; its last page is its own.
+// Counts above 2^32. A buffer is three pieces of memory that the address space repeats in turn, so
+// that 4 GiB take 48 MiB; its last page is its own. Each piece has a value of its own, and 2^32
+// bytes are no whole number of turns, so bytes that come to the wrong place show.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <tutti/tutti.h>
@@ -20,6 +21,7 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
 constexpr std::size_t kPieces = 257;  // 2^32 bytes and one piece more
+constexpr std::size_t kTurn = 3;      // pieces that differ
 // A call that takes the count modulo 2^32 moves a piece and 5 elements.
 constexpr std::size_t kCount = kPieces * kPieceBytes + 5;
 
@@ -30,13 +32,15 @@ class RepeatedMemory {
     void* const all = ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(all, MAP_FAILED) << std::strerror(errno);
     data_ = static_cast<std::uint8_t*>(all);
-    const UniqueFd piece(::memfd_create("repeated", MFD_CLOEXEC));
-    EXPECT_EQ(::ftruncate(piece.get(), kPieceBytes), 0) << std::strerror(errno);
-    for (std::size_t i = 0; i < kPieces; ++i)
-      EXPECT_NE(::mmap(data_ + i * kPieceBytes, kPieceBytes, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_FIXED, piece.get(), 0),
-                MAP_FAILED)
-          << std::strerror(errno);
+    for (std::size_t first = 0; first < kTurn; ++first) {
+      const UniqueFd piece(::memfd_create("repeated", MFD_CLOEXEC));
+      EXPECT_EQ(::ftruncate(piece.get(), kPieceBytes), 0) << std::strerror(errno);
+      for (std::size_t i = first; i < kPieces; i += kTurn)
+        EXPECT_NE(::mmap(data_ + i * kPieceBytes, kPieceBytes, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED, piece.get(), 0),
+                  MAP_FAILED)
+            << std::strerror(errno);
+    }
     EXPECT_NE(::mmap(data_ + kPieces * kPieceBytes, kPageBytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
               MAP_FAILED)
@@ -46,9 +50,14 @@ class RepeatedMemory {
   RepeatedMemory& operator=(const RepeatedMemory&) = delete;
   ~RepeatedMemory() { ::munmap(data_, bytes_); }
 
-  // Every element that there is memory for, in the last page too.
+  // Every element: `value`, one more in the second piece of a turn, two more in the third.
   void fill(std::uint8_t value) {
-    std::memset(data_, value, kPieceBytes);
+    for (std::size_t i = 0; i < kTurn; ++i)
+      std::memset(data_ + i * kPieceBytes, value + static_cast<int>(i), kPieceBytes);
+    std::memset(data_ + kPieces * kPieceBytes, value, kPageBytes);
+  }
+  void fill_evenly(std::uint8_t value) {
+    std::memset(data_, value, kTurn * kPieceBytes);
     std::memset(data_ + kPieces * kPieceBytes, value, kPageBytes);
   }
   [[nodiscard]] std::uint8_t* data() const { return data_; }
@@ -68,9 +77,12 @@ std::size_t first_other(const std::uint8_t* data, std::size_t begin, std::size_t
 constexpr std::size_t kTail = kPieces * kPieceBytes;
 constexpr std::uint8_t kUntouched = 0xee;
 
-// Did the call write all of it, and nothing behind?
-void expect_filled(const RepeatedMemory& memory, std::uint8_t value) {
-  EXPECT_EQ(first_other(memory.data(), 0, kPieceBytes, value), kPieceBytes);
+// Did the call write all of it, and nothing behind? Piece i of a turn has `value` + i * `step`.
+void expect_filled(const RepeatedMemory& memory, std::uint8_t value, std::uint8_t step = 1) {
+  for (std::size_t i = 0; i < kTurn; ++i)
+    EXPECT_EQ(first_other(memory.data(), i * kPieceBytes, (i + 1) * kPieceBytes,
+                          static_cast<std::uint8_t>(value + i * step)),
+              (i + 1) * kPieceBytes);
   EXPECT_EQ(first_other(memory.data(), kTail, kCount, value), kCount);
   EXPECT_EQ(first_other(memory.data(), kCount, kTail + kPageBytes, kUntouched), kTail + kPageBytes);
 }
@@ -79,11 +91,11 @@ TEST(CountsAbove32Bits, AreReducedToTheLastElement) {
   run_job(2, {}, [](int rank, tuttiComm_t& comm) {
     RepeatedMemory in, out;
     in.fill(static_cast<std::uint8_t>(3 + rank));
-    out.fill(kUntouched);
+    out.fill_evenly(kUntouched);
     ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), kCount, tuttiUint8, tuttiSum, comm, nullptr),
               tuttiSuccess)
         << tuttiGetLastError(comm);
-    expect_filled(out, 7);
+    expect_filled(out, 7, 2);
   });
 }
 
@@ -91,7 +103,7 @@ TEST(CountsAbove32Bits, AreBroadcastToTheLastElement) {
   run_job(2, {}, [](int rank, tuttiComm_t& comm) {
     RepeatedMemory in, out;
     in.fill(static_cast<std::uint8_t>(3 + rank));
-    out.fill(kUntouched);
+    out.fill_evenly(kUntouched);
     ASSERT_EQ(tuttiBroadcast(in.data(), out.data(), kCount, tuttiUint8, 1, comm, nullptr),
               tuttiSuccess)
         << tuttiGetLastError(comm);
@@ -102,7 +114,7 @@ TEST(CountsAbove32Bits, AreBroadcastToTheLastElement) {
 TEST(CountsAbove32Bits, AreSentToTheLastElement) {
   run_job(2, {}, [](int rank, tuttiComm_t& comm) {
     RepeatedMemory memory;
-    memory.fill(rank == 0 ? 5 : kUntouched);
+    rank == 0 ? memory.fill(5) : memory.fill_evenly(kUntouched);
     const tuttiResult_t result =
         rank == 0 ? tuttiSend(memory.data(), kCount, tuttiUint8, 1, comm, nullptr)
                   : tuttiRecv(memory.data(), kCount, tuttiUint8, 0, comm, nullptr);
@@ -111,19 +123,27 @@ TEST(CountsAbove32Bits, AreSentToTheLastElement) {
   });
 }
 
-// A block of 2^31 and some elements for each rank: places above 2^32 lie in the second block.
+// A block of 2^31 and some elements for each rank: places above 2^32 lie in the second block. Its
+// input repeats as the output does, so that each element has the value of its place.
 TEST(CountsAbove32Bits, BlocksLieBehindThem) {
-  constexpr std::size_t kBlock = kCount / 2;  // 2 * kBlock is kCount - 1
+  constexpr std::size_t kBlock = 2 * 43 * kTurn * kPieceBytes / 2;  // whole turns
+  static_assert(kBlock > std::size_t{1} << 31 && 2 * kBlock > kTail);
   run_job(2, {}, [](int rank, tuttiComm_t& comm) {
     RepeatedMemory in, out;
     in.fill(9);
-    out.fill(kUntouched);
-    ASSERT_EQ(tuttiAllGather(in.data(), out.data(), kBlock, tuttiUint8, comm, nullptr),
+    out.fill_evenly(kUntouched);
+    // The output has room for less than two blocks: rank 1's is shorter by the rest.
+    const std::size_t counts[] = {kBlock, kCount - kBlock}, places[] = {0, kBlock};
+    ASSERT_EQ(tuttiAllGatherv(in.data(), counts[rank], out.data(), counts, places, tuttiUint8, comm,
+                              nullptr),
               tuttiSuccess)
-        << tuttiGetLastError(comm) << rank;
-    EXPECT_EQ(first_other(out.data(), 0, kPieceBytes, 9), kPieceBytes);
-    EXPECT_EQ(first_other(out.data(), kTail, 2 * kBlock, 9), 2 * kBlock);
-    EXPECT_EQ(out.data()[2 * kBlock], kUntouched);
+        << tuttiGetLastError(comm);
+    for (std::size_t i = 0; i < kTurn; ++i)
+      EXPECT_EQ(first_other(out.data(), i * kPieceBytes, (i + 1) * kPieceBytes,
+                            static_cast<std::uint8_t>(9 + i)),
+                (i + 1) * kPieceBytes);
+    EXPECT_EQ(first_other(out.data(), kTail, kCount, 9 + 2), kCount) << "rank 1's last elements";
+    EXPECT_EQ(first_other(out.data(), kCount, kTail + kPageBytes, kUntouched), kTail + kPageBytes);
   });
 }
 

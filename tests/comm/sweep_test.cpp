@@ -3,7 +3,7 @@
 // 9 threads, in place and not, with counts that no number of ranks divides. The data are the perf
 // tools' (exact in any order; perf/common/data.hpp), so every bit is compared.
 //
-// A run takes one case in kOneCaseIn, drawn by SWEEP_SEED; SWEEP_EVERY takes all, with counts up to
+// A run takes one case in kOneCaseIn, drawn by SWEEP_SEED; SWEEP_EVERY takes all. The largest have
 // 64 KiB. A last test sends 64 MiB. How many cases ran is printed.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,8 @@ constexpr tuttiRedOp_t kOps[] = {tuttiSum,        tuttiProd,      tuttiMax,     
                                  tuttiAvg,        tuttiBitAnd,    tuttiBitOr,     tuttiBitXor,
                                  tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
 constexpr std::size_t kPeriod = 1009;  // elements after which the data repeat
-constexpr unsigned kOneCaseIn = 8;
+constexpr std::size_t kLargeBytes = 65'536;
+constexpr unsigned kOneCaseIn = 8, kOneLargeCaseIn = 64;
 
 bool every_case() { return std::getenv("SWEEP_EVERY") != nullptr; }
 bool is_float(tuttiDataType_t type) { return type >= tuttiFloat16; }
@@ -97,6 +98,7 @@ class Values {
 struct Way {
   Collective collective;
   const Algorithm* algorithm;
+  std::string name;
 };
 
 std::vector<Way> every_way(int ranks) {
@@ -105,15 +107,19 @@ std::vector<Way> every_way(int ranks) {
     for (const auto& part : {all_algorithms(), direct_algorithms()})
       for (const Algorithm* algorithm : part)
         if (algorithm->supports({.collective = collective, .ranks = ranks}))
-          ways.push_back({collective, algorithm});
+          ways.push_back({collective, algorithm, std::string(algorithm->name)});
+  const std::string named = "ring:exchange=neighbours";  // a form that no list has
+  for (const Collective collective : kCollectivesHere)
+    if (const Algorithm* const form = find_algorithm(named).value();
+        form->supports({.collective = collective, .ranks = ranks}))
+      ways.push_back({collective, form, named});
   return ways;
 }
 
 // Every rank draws alike.
 struct Draw {
   std::mt19937 random;
-  unsigned one_in = every_case() ? 1 : kOneCaseIn;
-  bool takes() { return random() % one_in == 0; }
+  bool takes(unsigned one_in) { return random() % one_in == 0 || every_case(); }
 };
 
 // One type and operation, by all ways; the number of cases.
@@ -121,18 +127,18 @@ template <class Bits>
 int sweep(tuttiComm_t comm, int rank, int ranks, tuttiDataType_t type, tuttiRedOp_t op,
           unsigned seed, Draw& draw) {
   const Values<Bits> values(type, op, ranks, seed);
-  std::vector<std::size_t> counts{1, 37, 1021};
-  if (every_case()) counts.push_back(65'536 / sizeof(Bits) - 1);
+  constexpr std::size_t kLargeCount = kLargeBytes / sizeof(Bits) - 1;
   int cases = 0;
   for (const Way& way : every_way(ranks)) {
     const CollectiveInfo& info = info_of(way.collective);
     if (!info.reduces() && op != tuttiSum) continue;
-    const std::string plan = fmt::format("{}:{}", info.name, way.algorithm->name);
+    const std::string plan = fmt::format("{}:{}", info.name, way.name);
     bool forced = false;
-    for (const std::size_t count : counts)
+    for (const std::size_t count :
+         {std::size_t{1}, std::size_t{37}, std::size_t{1021}, kLargeCount})
       for (const bool in_place : {false, true}) {
         const int root = static_cast<int>(draw.random() % static_cast<unsigned>(ranks));
-        if (!draw.takes()) continue;
+        if (!draw.takes(count == kLargeCount ? kOneLargeCaseIn : kOneCaseIn)) continue;
         if (!std::exchange(forced, true)) {
           EXPECT_EQ(tuttiCommSetAlgorithm(comm, plan.c_str()), tuttiSuccess)
               << plan << ": " << tuttiGetLastError(comm);
@@ -190,25 +196,31 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Sweep, testing::Range(1, 10));
 
 class LargeSweep : public testing::TestWithParam<Collective> {};
 
-// By one algorithm, which the seed draws, or by all.
+// By one algorithm, among 2 to 4 ranks, which the seed draws, or by all, among 2.
 TEST_P(LargeSweep, SixtyFourMebibytes) {
-  constexpr int kRanks = 2;
   const unsigned seed = draw_seed("SWEEP_SEED");
-  std::vector<Way> ways = every_way(kRanks);
+  std::mt19937 random(seed);
+  const int ranks = every_case() ? 2 : 2 + static_cast<int>(random() % 3);
+  std::vector<Way> ways = every_way(ranks);
   std::erase_if(ways, [](const Way& way) { return way.collective != GetParam(); });
-  if (!every_case()) ways = {ways[std::mt19937(seed)() % ways.size()]};
+  if (!every_case()) ways = {ways[random() % ways.size()]};
   for (const tuttiDataType_t type : {tuttiFloat32, tuttiBfloat16})
     with_bits(type, [&](auto bits) {
-      const Values<decltype(bits)> values(type, tuttiSum, kRanks, seed);
+      const Values<decltype(bits)> values(type, tuttiSum, ranks, seed);
       const std::size_t data = (std::size_t{64} << 20) / sizeof bits;
-      const CallCase one{GetParam(), data / info_of(GetParam()).blocks_among(kRanks) - 1,
-                         /*root=*/1, /*in_place=*/false,
-                         0,          type};
-      run_job(kRanks, {}, [&](int rank, tuttiComm_t& comm) {
+      const CallCase one{GetParam(),
+                         data / info_of(GetParam()).blocks_among(ranks) - 1,
+                         static_cast<int>(random() % static_cast<unsigned>(ranks)),
+                         random() % 2 == 0,
+                         0,
+                         type};
+      run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
         for (const Way& way : ways) {
-          const std::string plan = fmt::format("{}:{}", name_of(GetParam()), way.algorithm->name);
+          const std::string plan = fmt::format("{}:{}", name_of(GetParam()), way.name);
           ASSERT_EQ(tuttiCommSetAlgorithm(comm, plan.c_str()), tuttiSuccess) << plan;
-          ASSERT_EQ(check_call(comm, rank, kRanks, one, values), "") << plan << " type " << type;
+          ASSERT_EQ(check_call(comm, rank, ranks, one, values), "")
+              << plan << " type " << type << " ranks " << ranks << " root " << one.root
+              << " in place " << one.in_place;
         }
       });
     });

@@ -268,13 +268,20 @@ class Rank {
     }
     std::vector<std::size_t> sent, received, displacements;
     for (int other = 0; other < size; ++other) {
-      sent.push_back(v_count(step, me, other));
+      sent.push_back(step.kind == Kind::kReduceScatterV ? v_count(step, other, me)
+                                                        : v_count(step, me, other));
       received.push_back(v_count(step, other, me));
       displacements.push_back(v_displacement(step, other, size));
     }
     if (step.kind == Kind::kAllToAllV)
       return tuttiAlltoAllv(in, sent.data(), displacements.data(), out, received.data(),
                             displacements.data(), type, comm, stream);
+    if (step.kind == Kind::kAllGatherV)
+      return tuttiAllGatherv(in, v_count(step, me, me), out, received.data(), displacements.data(),
+                             type, comm, stream);
+    if (step.kind == Kind::kReduceScatterV)
+      return tuttiReduceScatterv(in, sent.data(), displacements.data(), out, v_count(step, me, me),
+                                 type, step.op, comm, stream);
     if (step.kind == Kind::kGatherV)
       return tuttiGatherv(in, v_count(step, me, root), out, received.data(), displacements.data(),
                           type, root, comm, stream);

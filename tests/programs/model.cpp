@@ -83,7 +83,10 @@ class Model {
       if (!own.writes) continue;
       std::uint64_t* const output =
           at(part[static_cast<std::size_t>(me)], own.output.buffer).data() + own.output.first;
-      if (is_v_form(step.kind))
+      if (step.kind == Kind::kReduceScatterV)
+        for (std::size_t i = 0; i < v_count(step, me, me); ++i)
+          output[i] = reduced(step, inputs, v_displacement(step, me, size) + i);
+      else if (is_v_form(step.kind))
         write_v(step, inputs, me, size, output);
       else
         for (std::size_t i = 0; i < own.output.count; ++i) output[i] = element(step, inputs, me, i);

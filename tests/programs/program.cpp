@@ -11,12 +11,33 @@ namespace {
 
 constexpr std::size_t kGuard = 8;  // elements that no step uses
 
-constexpr std::array<std::string_view, kKinds> kNames{
-    "kAllReduce", "kReduce",   "kBroadcast", "kBcast",   "kAllGather",        "kReduceScatter",
-    "kAllToAll",  "kGather",   "kScatter",   "kBarrier", "kAllToAllV",        "kGatherV",
-    "kScatterV",  "kTransfer", "kSplit",     "kDestroy", "kAlgorithm",        "kFill",
-    "kAdd",       "kSnapshot", "kRecord",    "kWait",    "kSynchronizeEvent", "kSynchronizeStream",
-    "kQuery"};
+constexpr std::array<std::string_view, kKinds> kNames{"kAllReduce",
+                                                      "kReduce",
+                                                      "kBroadcast",
+                                                      "kBcast",
+                                                      "kAllGather",
+                                                      "kReduceScatter",
+                                                      "kAllToAll",
+                                                      "kGather",
+                                                      "kScatter",
+                                                      "kBarrier",
+                                                      "kAllToAllV",
+                                                      "kGatherV",
+                                                      "kScatterV",
+                                                      "kAllGatherV",
+                                                      "kReduceScatterV",
+                                                      "kTransfer",
+                                                      "kSplit",
+                                                      "kDestroy",
+                                                      "kAlgorithm",
+                                                      "kFill",
+                                                      "kAdd",
+                                                      "kSnapshot",
+                                                      "kRecord",
+                                                      "kWait",
+                                                      "kSynchronizeEvent",
+                                                      "kSynchronizeStream",
+                                                      "kQuery"};
 
 // Which blocks of the data an input or an output holds.
 enum class Holds { kNothing, kOne, kAll };
@@ -35,8 +56,10 @@ Shape shape_of(Kind kind, bool is_root) {
     case Kind::kBcast:
       return {is_root ? kOne : kNothing, kOne};
     case Kind::kAllGather:
+    case Kind::kAllGatherV:
       return {kOne, kAll};
     case Kind::kReduceScatter:
+    case Kind::kReduceScatterV:
       return {kAll, kOne};
     case Kind::kAllToAll:
     case Kind::kAllToAllV:
@@ -68,6 +91,11 @@ Places transfer_places(const Step& step, const Part& part, int me) {
   return places;
 }
 
+// Is a block's size the same for all ranks?
+bool has_common_sizes(Kind kind) {
+  return kind == Kind::kAllGatherV || kind == Kind::kReduceScatterV;
+}
+
 Places v_places(const Step& step, const Part& part, int me, bool in_place) {
   const int size = static_cast<int>(part.size());
   const bool is_root = step.root % size == me;
@@ -79,8 +107,9 @@ Places v_places(const Step& step, const Part& part, int me, bool in_place) {
   Places places{shape.input != Holds::kNothing, shape.output != Holds::kNothing,
                 span(shape.input, step.in, step.in_first),
                 span(shape.output, step.out, step.out_first)};
-  // Only the root of a gather or a scatter can have both in one place.
-  if (!in_place || !is_root || step.kind == Kind::kAllToAllV) return places;
+  // Of a gather or a scatter only the root can have both in one place.
+  const bool may_be = has_common_sizes(step.kind) || (is_root && step.kind != Kind::kAllToAllV);
+  if (!in_place || !may_be) return places;
   const std::size_t own = v_displacement(step, me, size);
   places.input.buffer = step.out;
   places.input.first = step.out_first + (shape.input == Holds::kOne ? own : 0);
@@ -137,11 +166,13 @@ int place_in(const Part& part, int rank) {
 }
 
 bool is_v_form(Kind kind) {
-  return kind == Kind::kAllToAllV || kind == Kind::kGatherV || kind == Kind::kScatterV;
+  return kind == Kind::kAllToAllV || kind == Kind::kGatherV || kind == Kind::kScatterV ||
+         has_common_sizes(kind);
 }
 
 bool reduces(Kind kind) {
-  return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
+  return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter ||
+         kind == Kind::kReduceScatterV;
 }
 
 bool is_rooted(Kind kind) {
@@ -180,6 +211,7 @@ Places places_of(const Program& program, const Step& step, const Part* part, int
 }
 
 std::size_t v_count(const Step& step, int from, int to) {
+  if (has_common_sizes(step.kind)) to = 0;
   const std::uint32_t mixed =
       mix(step.salt, static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to));
   return mixed % (step.count + std::size_t{1});

@@ -33,6 +33,8 @@ enum class Kind : std::uint8_t {
   kAllToAllV,
   kGatherV,
   kScatterV,
+  kAllGatherV,
+  kReduceScatterV,
   kTransfer,  // a send at one rank and a receive at another, which may be the same
   kSplit,
   kDestroy,
@@ -49,9 +51,11 @@ enum class Kind : std::uint8_t {
 inline constexpr std::size_t kKinds = static_cast<std::size_t>(Kind::kQuery) + 1;
 [[nodiscard]] std::string_view name_of(Kind kind);
 
-inline constexpr const char* kAlgorithms[] = {"auto",      "ring",         "tree",
-                                              "one_shot",  "two_shot",     "butterfly",
-                                              "circulant", "auto@flagged", "auto@slots:replicas=2"};
+inline constexpr const char* kAlgorithms[] = {
+    "auto",         "ring",         "tree",
+    "one_shot",     "two_shot",     "butterfly",
+    "circulant",    "auto@flagged", "auto@slots:replicas=2",
+    "rabenseifner", "pat",          "hierarchical"};
 
 // How kSplit divides.
 enum Division : int { kCopy = 0, kReversed = 1, kOddEven = 2, kWithoutLast = 3 };
@@ -127,8 +131,9 @@ struct Places {
 [[nodiscard]] Places places_of(const Program& program, const Step& step, const Part* part,
                                int rank);
 
-// Of a v-form: how many elements go from place `from` to place `to`, and where the block of a place
-// begins, in elements from the beginning of a buffer.
+// Of a v-form: how many elements go from place `from` to place `to` (of an all-gather-v and a
+// reduce-scatter-v the size of the block of place `from`, for all `to`), and where the block of a
+// place begins, in elements from the beginning of a buffer.
 [[nodiscard]] std::size_t v_count(const Step& step, int from, int to);
 [[nodiscard]] std::size_t v_displacement(const Step& step, int place, int places);
 

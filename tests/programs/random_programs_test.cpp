@@ -51,16 +51,16 @@ void run_programs(int count, const Limits& limits) {
 
 // The transport is read once in a process, so each test is a process of its own (ctest).
 TEST(RandomPrograms, GiveWhatTheModelGives) {
-  run_programs(programs_to_run(test::kSanitized ? 100 : 800), {});
+  run_programs(programs_to_run(test::kSanitized ? 100 : 1500), {});
 }
 
 TEST(RandomPrograms, OfManyStepsGiveWhatTheModelGives) {
-  run_programs(programs_to_run(test::kSanitized ? 10 : 60), {.most_steps = 150});
+  run_programs(programs_to_run(test::kSanitized ? 10 : 80), {.most_steps = 150});
 }
 
 TEST(RandomPrograms, GiveOverTcpWhatTheModelGives) {
   ASSERT_EQ(::setenv("TUTTI_TRANSPORT", "tcp", 1), 0);
-  run_programs(programs_to_run(test::kSanitized ? 40 : 250), {});
+  run_programs(programs_to_run(test::kSanitized ? 40 : 450), {});
 }
 
 }  // namespace
