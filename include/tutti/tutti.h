@@ -368,8 +368,8 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, t
 
 /* As tuttiCommInitRankConfig, with `nId` ids, 1 <= nId <= nranks, which share the load of the
  * meeting: the ranks form nId contiguous parts, the first nranks % nId of them larger by one, and
- * part i meets at the process that made commIds[i]. All ranks pass the same ids in the same order,
- * none twice: also tuttiInvalidArgument, or tuttiInvalidUsage if the lists differ. */
+ * part i meets at the process that made commIds[i]. All ranks pass the same list without
+ * repetitions; else also tuttiInvalidArgument, and tuttiInvalidUsage where the lists differ. */
 TUTTI_API tuttiResult_t tuttiCommInitRankScalable(tuttiComm_t* newcomm, int nranks, int myrank,
                                                   int nId, tuttiUniqueId* commIds,
                                                   tuttiConfig_t* config);

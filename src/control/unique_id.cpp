@@ -180,10 +180,11 @@ Result<IdContent> decode_id(const UniqueId& id) {
 
 Status check_ids(std::span<const UniqueId> ids, std::int32_t ranks) {
   if (ids.empty() || ids.size() > static_cast<std::size_t>(std::max(ranks, 0)))
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("there are {} unique ids for {} ranks: pass one at least, and at "
-                                  "most one for each rank",
-                                  ids.size(), ranks));
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format("the number of unique ids is {}, and that of ranks {}: pass one id "
+                    "at least, and at most one for each rank",
+                    ids.size(), ranks));
   std::map<std::array<std::byte, kUniqueIdBytes>, std::size_t> seen;
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (const auto [first, is_new] = seen.emplace(ids[i].bytes, i); !is_new)

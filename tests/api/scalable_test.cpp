@@ -174,8 +174,9 @@ TEST(ScalableArguments, ThatCannotBeAreRefused) {
   };
   for (const auto& [count, list] : {std::pair{0, ids.data()}, {-1, ids.data()}, {2, nullptr}})
     EXPECT_THAT(refused(2, count, list), HasSubstr("commIds is NULL or nId is not positive"));
-  EXPECT_THAT(refused(2, 3, ids.data()), AllOf(HasSubstr("tuttiCommInitRankScalable"),
-                                               HasSubstr("there are 3 unique ids for 2 ranks")));
+  EXPECT_THAT(refused(2, 3, ids.data()),
+              AllOf(HasSubstr("tuttiCommInitRankScalable"),
+                    HasSubstr("the number of unique ids is 3, and that of ranks 2")));
   EXPECT_THAT(refused(3, 3, twice.data()), HasSubstr("unique ids 1 and 2 of 3 are the same"));
   ids[1].internal[sizeof ids[1].internal / 2] ^= 1;
   EXPECT_THAT(refused(3, 3, ids.data()), HasSubstr("unique id 2 of 3: the unique id is damaged"));
