@@ -38,12 +38,12 @@ typedef struct tuttiCandidate_v100 {
 } tuttiCandidate_t;
 
 /* Writes the candidates for a call of `collective` with `count` elements, cheapest first.
- * `collective` is a name as on command lines: "all_reduce", "broadcast", "reduce", "all_gather" or
- * "reduce_scatter"; case and underscores do not matter. `count` is counted as in the call, so for
- * reduce_scatter and all_gather it is the size of one rank's block. inWindows is 1 for buffers in
- * symmetric windows, else 0. `candidates` has room for `capacity` entries of `size` bytes each,
- * where `size` is sizeof(tuttiCandidate_t). *total is the number of candidates, even if there is
- * room for fewer.
+ * `collective` is a name as on command lines: "all_reduce", "broadcast", "reduce", "all_gather",
+ * "reduce_scatter", "alltoall", "gather" or "scatter"; case and underscores do not matter. `count`
+ * is counted as in the call, so where the data consists of blocks it is the size of one. inWindows
+ * is 1 for buffers in symmetric windows, else 0. `candidates` has room for `capacity` entries of
+ * `size` bytes each, where `size` is sizeof(tuttiCandidate_t). *total is the number of candidates,
+ * even if there is room for fewer.
  * Errors: tuttiInvalidArgument for a NULL pointer, an unknown collective or data type, another
  * `size`, or count 0. */
 TUTTI_API tuttiResult_t tuttiGetCandidates(tuttiComm_t comm, const char* collective, size_t count,

@@ -159,8 +159,8 @@ typedef enum { tuttiNumOps_dummy = 5 } tuttiRedOp_dummy_t;
  * ranks, rounded towards zero. half, bfloat16 and the fp8 types accumulate in float within a
  * reduction step; the avg of floating types is the sum divided once by the number of ranks. A NaN
  * on any rank makes the element's max and min a NaN.
- * The bitwise and logical operations are MPI's. They take integers in host memory; others give
- * tuttiNotSupported. A logical result is 0 or 1; among one rank it is the input. */
+ * The bitwise and logical operations are MPI's. They take integers (else tuttiInvalidArgument) in
+ * host memory (else tuttiNotSupported). A logical result is 0 or 1; among one rank the input. */
 typedef enum {
   tuttiSum = 0,
   tuttiProd = 1,

@@ -142,11 +142,13 @@ Status check_operation(const Call& call, Communicator& communicator, const char*
                       fmt::format("{}: with fp32Partials a sum of {} takes host memory", function,
                                   name_of(call.type)));
   if (!call.info().reduces() || !takes_integers_only(call.op)) return {};
-  if (is_integer(call.type) && !call.on_device) return {};
-  return make_error(
-      Code::kNotSupported,
-      fmt::format("{}: {} takes integers in host memory, not {} in {} memory", function,
-                  name_of(call.op), name_of(call.type), call.on_device ? "device" : "host"));
+  if (!is_integer(call.type))
+    return bad_argument(
+        function, fmt::format("{} takes integers, not {}", name_of(call.op), name_of(call.type)));
+  if (!call.on_device) return {};
+  return make_error(Code::kNotSupported,
+                    fmt::format("{}: {} takes integers in host memory, not in device memory",
+                                function, name_of(call.op)));
 }
 
 // The sizes of a call whose blocks differ by rank; null where they do not. Its count becomes the

@@ -145,10 +145,8 @@ Result<double> price_collective(Communicator& communicator, const Call& call) {
                    communicator.explain(call, communicator.in_windows(call)));
   const auto running = std::ranges::find(explanation.candidates, true, &ExplainedCandidate::runs);
   if (running == explanation.candidates.end())
-    return make_error(Code::kNotSupported,
-                      fmt::format("the plan that is forced for {} has no price; name an algorithm "
-                                  "alone, or auto",
-                                  call.info().name));
+    return make_error(Code::kInternalError,
+                      fmt::format("the plan that runs {} has no price", call.info().name));
   return running->cost.time_ns;
 }
 

@@ -55,7 +55,7 @@ class Group {
   // of one communicator the collectives one after the other, and then its sends and receives
   // together; those of several communicators at the same time. Errors: kInvalidUsage without a
   // start, in an inner group, and where the group has more than calls; kNotSupported for device
-  // memory and for forced plans that are not among those with a price; that of a call in the group.
+  // memory; that of a call in the group.
   [[nodiscard]] Result<double> simulate();
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "comm/ways.hpp"
@@ -173,9 +174,20 @@ Result<Explanation> PlanCache::explain(const Call& as_called, bool in_windows) {
                                                 agreement_.wire_hosts, &agreement_.orders));
   }
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
-  TUTTI_TRY_ASSIGN(
-      const std::vector<Priced> priced,
-      price_candidates(settings_, *mine.explained, bytes, access_of(call, in_windows)));
+  const PeerAccess access = access_of(call, in_windows);
+  TUTTI_TRY_ASSIGN(std::vector<Priced> priced,
+                   price_candidates(settings_, *mine.explained, bytes, access));
+  // What is forced may be none of those: another form of an algorithm, or other slots.
+  std::vector<Contender> forced;
+  const auto runs_here = [&](const Priced& one) { return runs(one, running); };
+  if (std::ranges::none_of(priced, runs_here)) {
+    TUTTI_TRY_ASSIGN(forced, contenders(settings_, mine.forced, problem, agreement_.wire_hosts,
+                                        &agreement_.orders));
+    TUTTI_TRY_ASSIGN(const std::vector<Priced> own,
+                     price_candidates(settings_, forced, bytes, access));
+    std::ranges::copy_if(own, std::back_inserter(priced), runs_here);
+    std::ranges::stable_sort(priced, cheaper);
+  }
   Explanation explanation{.collective = call.collective,
                           .bytes = bytes,
                           .ranks = members_.ranks(),

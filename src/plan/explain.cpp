@@ -38,16 +38,20 @@ std::string why_not(const ExplainedCandidate& one, const ExplainedCandidate& run
 
 }  // namespace
 
+bool runs(const Priced& priced, const Candidate& running) {
+  return priced.candidate->algorithm == running.algorithm &&
+         priced.candidate->options == running.options;
+}
+
 std::vector<ExplainedCandidate> explain_candidates(std::span<const Priced> priced,
                                                    const Candidate& running) {
   std::vector<ExplainedCandidate> all;
   for (const Priced& one : priced) {
     const Candidate& candidate = *one.candidate;
-    all.push_back(
-        {.name = plan_name(*candidate.algorithm, candidate.options),
-         .slices = one.slices,
-         .cost = one.cost,
-         .runs = candidate.algorithm == running.algorithm && candidate.options == running.options});
+    all.push_back({.name = plan_name(*candidate.algorithm, candidate.options),
+                   .slices = one.slices,
+                   .cost = one.cost,
+                   .runs = runs(one, running)});
   }
   return all;
 }

@@ -31,6 +31,8 @@ struct Explanation {
   std::vector<ExplainedCandidate> candidates;  // cheapest first
 };
 
+// Is it the plan that runs?
+[[nodiscard]] bool runs(const Priced& priced, const Candidate& running);
 // `running`: the options of the plan that runs.
 [[nodiscard]] std::vector<ExplainedCandidate> explain_candidates(std::span<const Priced> priced,
                                                                  const Candidate& running);

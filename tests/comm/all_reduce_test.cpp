@@ -197,9 +197,9 @@ TEST(AllReduceTypes, BitwiseAndLogicalOperationsTakeIntegers) {
     check_bits<std::uint64_t>(comm, rank, kRanks, tuttiUint64);
     float data[4] = {};
     EXPECT_EQ(tuttiAllReduce(data, data, 4, tuttiFloat, tuttiLogicalOr, comm, nullptr),
-              tuttiNotSupported);
+              tuttiInvalidArgument);
     EXPECT_THAT(tuttiGetLastError(comm),
-                testing::HasSubstr("logical_or takes integers in host memory, not float"));
+                testing::HasSubstr("logical_or takes integers, not float"));
   });
 }
 
@@ -298,6 +298,12 @@ TEST(GroupSimulation, PricesWhatWouldRun) {
     EXPECT_GT(one, 0);
     EXPECT_FLOAT_EQ(simulated(3), 3 * one);
     EXPECT_EQ(simulated(0), 0);
+    // Also plans that `auto` does not try: another form of an algorithm, other slots.
+    for (const char* plan :
+         {"circulant:radix=3", "ring@slots:slots=7", "ring:exchange=neighbours"}) {
+      ASSERT_EQ(tuttiCommSetAlgorithm(comm, plan), tuttiSuccess) << tuttiGetLastError(comm);
+      EXPECT_GT(simulated(1), 0) << plan;
+    }
     EXPECT_EQ(data[0], 1.0F) << "nothing ran";
   });
 }
