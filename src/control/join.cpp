@@ -55,13 +55,17 @@ Result<std::optional<TcpAddress>> listen_where(const std::vector<TcpAddress>& ro
   }
 }
 
-struct Ways {
-  Way root;
+// The roots to which a rank comes, its part's first, and where it listens.
+struct Roots {
+  std::vector<RootWay> ways;
   std::optional<TcpAddress> tcp_at{};
 };
 
-Result<Ways> find_ways(const IdContent& content, std::uint64_t locality,
-                       const JoinOptions& options) {
+// Appends the root of an id. Not inlined: GCC 12 would warn, groundlessly, of how its error is
+// moved in builds for the thread sanitizer.
+[[gnu::noinline]] Status add_root(const IdContent& content, std::int32_t number,
+                                  std::uint64_t locality, const JoinOptions& options,
+                                  Roots& roots) {
   const bool near = !content.local.empty() && content.locality == locality;
   if (content.tcp.empty() && !near) {
     return make_error(
@@ -73,16 +77,17 @@ Result<Ways> find_ways(const IdContent& content, std::uint64_t locality,
   if (!content.tcp.empty()) {
     TUTTI_TRY_ASSIGN(root, find_root(content, options));
   }
-  Ways ways{.root = Way(content.local)};
+  RootWay& added = roots.ways.emplace_back(
+      RootWay{.way = Way(content.local), .key = content.key, .number = number});
   if (!near) {
     std::vector<std::string> addresses;
     for (const TcpAddress& address : root) addresses.push_back(address.text());
-    ways.root = Way(std::move(addresses), content.agreed());
+    added.way = Way(std::move(addresses), content.agreed());
   }
-  if (!root.empty()) {
-    TUTTI_TRY_ASSIGN(ways.tcp_at, listen_where(root, !near, options));
+  if (!root.empty() && !roots.tcp_at) {
+    TUTTI_TRY_ASSIGN(roots.tcp_at, listen_where(root, !near, options));
   }
-  return ways;
+  return {};
 }
 
 constexpr std::int64_t kTellNs = 2'000'000'000;
@@ -102,12 +107,6 @@ void tell_root(const RootWay& way, const PlaneOptions& own, const Error& error,
                   stop, deadline));
 }
 
-// The roots to which a rank comes, its part's first, and where it listens.
-struct Roots {
-  std::vector<RootWay> ways;
-  std::optional<TcpAddress> tcp_at{};
-};
-
 Result<Roots> find_roots(std::span<const IdContent> ids, const PlaneOptions& own,
                          const JoinOptions& options) {
   const Division division(own.ranks, own.roots);
@@ -116,11 +115,7 @@ Result<Roots> find_roots(std::span<const IdContent> ids, const PlaneOptions& own
   Roots roots;
   for (const std::int32_t number : numbers) {
     const IdContent& id = ids[static_cast<std::size_t>(number)];
-    // Not moved to a variable: GCC 12 warns of that in builds for the thread sanitizer.
-    Result<Ways> ways = find_ways(id, own.locality, options);
-    if (!ways) return tl::unexpected(std::move(ways).error());
-    roots.ways.push_back({.way = std::move(ways->root), .key = id.key, .number = number});
-    if (!roots.tcp_at) roots.tcp_at = ways->tcp_at;
+    TUTTI_TRY(add_root(id, number, own.locality, options, roots));
   }
   return roots;
 }
