@@ -27,7 +27,7 @@ struct Circle {
 
   // Each rank has the place of its number.
   [[nodiscard]] static Circle of_all(Rank rank, std::int32_t ranks) {
-    return {.place = rank, .size = ranks, .rank_at = [](Rank place) { return place; }};
+    return {.place = rank, .size = ranks, .rank_at = [](Rank at) { return at; }};
   }
 };
 
