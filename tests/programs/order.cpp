@@ -135,7 +135,8 @@ std::optional<int> Order::wants_fill(const Step& step) const {
   for (const Part& part : parts(step.comm)) ranks = std::max(ranks, part.size());
   const auto size = static_cast<double>(ranks);
   for (const int buffer : {step.in, step.out}) {
-    if (buffer == step.out && step.in_place == 0) continue;
+    // A call that is not in place may still have both in one buffer.
+    if (buffer != step.in && step.in_place == 0) continue;
     const auto [bound, has_zero] = values_[index(buffer)];
     const bool is_exact =
         step.op == tuttiProd ? !has_zero && std::pow(bound, size) <= limit : bound * size <= limit;

@@ -126,6 +126,22 @@ TEST(ProgramOrder, StepsThatShareABufferAreOrderedAndOthersAreNot) {
   EXPECT_EQ(print(*complete(*complete(program))), print(*complete(program)));
 }
 
+// Also where a call that is not in place has both its places in one buffer.
+TEST(ProgramOrder, WhatWouldRoundIsFilledFirst) {
+  const Program program{.ranks = 3,
+                        .streams = 1,
+                        .buffers = {tuttiBfloat16, tuttiBfloat16},
+                        .steps = {{.kind = Kind::kAllReduce, .out = 1, .count = 233},
+                                  {.kind = Kind::kReduceScatter,
+                                   .in = 1,
+                                   .out = 1,
+                                   .in_first = 190,
+                                   .count = 40,
+                                   .op = tuttiProd}}};
+  EXPECT_THAT(kinds_of(*complete(program)),
+              ElementsAre(Kind::kAllReduce, Kind::kFill, Kind::kReduceScatter));
+}
+
 TEST(ProgramOrder, WrongStepsAreRefused) {
   const Step call{.kind = Kind::kAllReduce, .in = 0, .out = 1, .count = 5};
   Program program{2, 1, {tuttiInt32, tuttiInt32, tuttiFloat32}, {call}};
