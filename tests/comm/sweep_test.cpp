@@ -20,6 +20,7 @@
 #include "calls.hpp"
 #include "common/data.hpp"
 #include "job.hpp"
+#include "tests/programs/values.hpp"
 #include "tests/seed.hpp"
 
 namespace tutti::test {
@@ -39,24 +40,6 @@ constexpr unsigned kOneCaseIn = 8, kOneLargeCaseIn = 64;
 bool every_case() { return std::getenv("SWEEP_EVERY") != nullptr; }
 bool is_float(tuttiDataType_t type) { return type >= tuttiFloat16; }
 bool is_of_nccl(tuttiRedOp_t op) { return op < tuttiNumOps; }
-
-template <class Bits>
-Bits combine(tuttiRedOp_t op, Bits a, Bits b) {
-  switch (op) {
-    case tuttiBitAnd:
-      return a & b;
-    case tuttiBitOr:
-      return a | b;
-    case tuttiBitXor:
-      return a ^ b;
-    case tuttiLogicalAnd:
-      return a != 0 && b != 0;
-    case tuttiLogicalOr:
-      return a != 0 || b != 0;
-    default:
-      return (a != 0) != (b != 0);
-  }
-}
 
 // The inputs of all ranks for one type and operation, and what comes of them.
 template <class Bits>
@@ -80,10 +63,11 @@ class Values {
       perf::fill_expected(spec, 0, kPeriod, reduced_.data());
       return;
     }
-    reduced_ = inputs_[0];
-    for (std::size_t rank = 1; rank < inputs_.size(); ++rank)
-      for (std::size_t i = 0; i < kPeriod; ++i)
-        reduced_[i] = combine<Bits>(op, reduced_[i], inputs_[rank][i]);
+    std::vector<std::uint64_t> elements(inputs_.size());
+    for (std::size_t i = 0; i < kPeriod; ++i) {
+      for (std::size_t rank = 0; rank < inputs_.size(); ++rank) elements[rank] = inputs_[rank][i];
+      reduced_[i] = static_cast<Bits>(programs::reduce(type, op, elements));
+    }
   }
   [[nodiscard]] Bits input(int rank, std::size_t i) const {
     return inputs_[static_cast<std::size_t>(rank)][i % kPeriod];

@@ -207,9 +207,8 @@ TEST(TcpPeer, NoByteReachesMemoryThatWasTakenBack) {
   }
 }
 
-// The place of the second message is known once the first has been received.
-TEST(TcpPeer, AMessageRightBehindAnotherWaitsOneTurnForItsPlace) {
-  Receiver to;
+// Two messages, one right behind the other, of which the first was offered a place.
+void two_arrive(Receiver& to) {
   std::vector<std::byte> both = Sent{}.bytes();
   const std::vector<std::byte> second = Sent{.message = 1}.bytes();
   both.insert(both.end(), second.begin(), second.end());
@@ -217,6 +216,12 @@ TEST(TcpPeer, AMessageRightBehindAnotherWaitsOneTurnForItsPlace) {
   to.arrives(both);
   to.expect_in_place(0);
   EXPECT_TRUE(to.peer.waits());
+}
+
+// The place of the second message is known once the first has been received.
+TEST(TcpPeer, AMessageRightBehindAnotherWaitsOneTurnForItsPlace) {
+  Receiver to;
+  two_arrive(to);
   release(to.connection);
   EXPECT_FALSE(can_recv(to.connection));
   std::ranges::fill(to.memory, kGuard);
@@ -228,13 +233,7 @@ TEST(TcpPeer, AMessageRightBehindAnotherWaitsOneTurnForItsPlace) {
 
 TEST(TcpPeer, AMessageThatIsOfferedNoPlaceWaitsNoLonger) {
   Receiver to;
-  std::vector<std::byte> both = Sent{}.bytes();
-  const std::vector<std::byte> second = Sent{.message = 1}.bytes();
-  both.insert(both.end(), second.begin(), second.end());
-  to.offer_all();
-  to.arrives(both);
-  to.expect_in_place(0);
-  EXPECT_TRUE(to.peer.waits());
+  two_arrive(to);
   to.peer.receive_waiting();  // the first has not even been received
   EXPECT_FALSE(to.peer.waits());
   to.expect_in_place(0);
