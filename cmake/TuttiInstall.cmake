@@ -39,8 +39,9 @@ install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/tutti_perf.py DESTINATION ${CMAKE_IN
 install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi.py ${PROJECT_SOURCE_DIR}/perf/hosts.py
               ${PROJECT_SOURCE_DIR}/perf/perf_page.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf)
-install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi/mpi_collective.c
-              ${PROJECT_SOURCE_DIR}/perf/compare_mpi/gloo_all_reduce.cpp
+install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi/collectives.h
+              ${PROJECT_SOURCE_DIR}/perf/compare_mpi/mpi_collective.c
+              ${PROJECT_SOURCE_DIR}/perf/compare_mpi/gloo_collective.cpp
         DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf/compare_mpi)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)

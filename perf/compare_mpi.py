@@ -8,9 +8,9 @@ library / Tutti (above 1: Tutti is faster), and in brackets the least and greate
 round. --collective names the collective; a size is that of the whole data, as in nccl-tests, and
 the root is rank 0. MPI's broadcast has one buffer, so Tutti's is the one in place.
 
-Gloo is measured for all-reduce alone and with --hosts: as gloo, with a thread that moves its
-messages, and as gloo-polling, where the calling thread polls. Needs mpicc.openmpi and
-mpirun.openmpi, or the same with .mpich, and libgloo-dev; what is missing is left out.
+Gloo has TCP alone, also within a host: as gloo, with a thread that moves its messages, and as
+gloo-polling, where the calling thread polls, which it can for some collectives. Needs mpicc.openmpi
+and mpirun.openmpi, or the same with .mpich, and libgloo-dev; what is missing is left out.
 
     perf/compare_mpi.py --build build --procs 2 --rounds 9
 
@@ -37,7 +37,7 @@ from hosts import Hosts
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE / "compare_mpi" / "mpi_collective.c"
-GLOO_SOURCE = HERE / "compare_mpi" / "gloo_all_reduce.cpp"
+GLOO_SOURCE = HERE / "compare_mpi" / "gloo_collective.cpp"
 PORT = 29600  # of a namespace that is ours alone
 # Small sizes need many iterations for a steady figure, large ones would take minutes with as many.
 SMALL_BYTES = 64 * 1024
@@ -48,10 +48,12 @@ MPI_FLAGS = {
 }
 GLOO_MODES = {"gloo": "thread", "gloo-polling": "poll"}
 PEERS = [*MPI_FLAGS, *GLOO_MODES]
-COLLECTIVES = ["all_reduce", "all_gather", "alltoall", "broadcast", "gather", "reduce",
-               "reduce_scatter", "scatter", "sendrecv"]
-TUTTI_ONLY = ["alltoallv", "hypercube"]  # of the perf tools, those without a peer
-BLOCKS = {"all_gather", "alltoall", "gather", "reduce_scatter", "scatter", *TUTTI_ONLY}
+COLLECTIVES = ["all_reduce", "all_gather", "alltoall", "alltoallv", "broadcast", "gather",
+               "hypercube", "reduce", "reduce_scatter", "scatter", "sendrecv"]
+BLOCKS = {"all_gather", "alltoall", "alltoallv", "gather", "hypercube", "reduce_scatter", "scatter"}
+# What Gloo has by mode.
+GLOO_COLLECTIVES = {"thread": set(COLLECTIVES) - {"reduce_scatter"},
+                    "poll": {"all_reduce", "all_gather", "broadcast", "reduce_scatter"}}
 ELEMENT_BYTES = 4
 # The words of a perf tool's line that have the time out of place and in place, from its end: the
 # name of the operation may be empty.
@@ -105,8 +107,21 @@ def output_of(command):
     return done.stdout
 
 
+class ThisMachine:
+    """All ranks on this machine, where Hosts has one network namespace for some of them."""
+    count = 1
+
+    @staticmethod
+    def within(_):
+        return []
+
+    @staticmethod
+    def address(_):
+        return "127.0.0.1"
+
+
 def outputs_of_ranks(hosts, procs, command_of):
-    """Runs a process for each rank on its host; the output of rank 0."""
+    """Runs a process for each rank on its host; what each has printed."""
     running = []
     for rank in range(procs):
         host = rank * hosts.count // procs
@@ -121,7 +136,7 @@ def outputs_of_ranks(hosts, procs, command_of):
             process.kill()
     if any(process.returncode != 0 for process in running):
         raise RuntimeError("\n".join(outputs))
-    return outputs[0]
+    return outputs
 
 
 def run_tutti(program, args, hosts, folder, first, last, iterations):
@@ -135,7 +150,7 @@ def run_tutti(program, args, hosts, folder, first, last, iterations):
         secret.chmod(0o600)
         output = outputs_of_ranks(hosts, args.procs, lambda rank, _: (command, {
             "TUTTI_RANK": str(rank), "TUTTI_RANKS": str(args.procs),
-            "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)}))
+            "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)}))[0]
     else:
         output = output_of(list(map(str, [*command, "--procs", args.procs])))
     word = IN_PLACE_TIME_WORD if args.collective == "broadcast" else TIME_WORD
@@ -146,10 +161,13 @@ def run_tutti(program, args, hosts, folder, first, last, iterations):
 
 
 def run_gloo(program, mode, args, hosts, first, last, iterations):
+    hosts = hosts or ThisMachine
     with tempfile.TemporaryDirectory() as meeting:
-        return times_of(outputs_of_ranks(hosts, args.procs, lambda rank, host: (
-            [program, mode, rank, args.procs, hosts.address(host), meeting, first, last,
-             args.factor, iterations, args.warmup], {})))
+        outputs = outputs_of_ranks(hosts, args.procs, lambda rank, host: (
+            [program, mode, args.collective, rank, args.procs, hosts.address(host), meeting, first,
+             last, args.factor, iterations, args.warmup], {}))
+    of_ranks = [times_of(output) for output in outputs]
+    return {size: statistics.mean(times[size] for times in of_ranks) for size in of_ranks[0]}
 
 
 def mpi_hosts(hosts, procs, folder):
@@ -186,8 +204,7 @@ def libraries(args, folder, hosts):
         sys.exit(f"{tutti} is missing: build first, or name the build folder with --build")
     found = {"tutti": lambda *r: run_tutti(tutti, args, hosts, folder, *r)}
     for name, flags in MPI_FLAGS.items():
-        absent = name not in args.peers or args.collective in TUTTI_ONLY
-        if absent or (hosts and name != "openmpi"):
+        if name not in args.peers or (hosts and name != "openmpi"):
             continue
         compiler, launcher = shutil.which(f"mpicc.{name}"), shutil.which(f"mpirun.{name}")
         if not compiler or not launcher:
@@ -204,9 +221,10 @@ def libraries(args, folder, hosts):
         if hosts:
             command, flags = [*hosts.within(0), launcher], mpi_hosts(hosts, args.procs, folder)
         found[name] = lambda *r, l=command, f=flags, p=program: run_mpi(l, f, p, args, *r)
-    modes = {name: mode for name, mode in GLOO_MODES.items() if name in args.peers}
-    if hosts and modes and args.collective == "all_reduce":
-        program = folder / "gloo_all_reduce"
+    modes = {name: mode for name, mode in GLOO_MODES.items()
+             if name in args.peers and args.collective in GLOO_COLLECTIVES[mode]}
+    if modes:
+        program = folder / "gloo_collective"
         built = subprocess.run(["g++", "-std=c++20", "-O3", "-o", program, GLOO_SOURCE, "-lgloo",
                                 "-lpthread"], check=False, capture_output=True)
         if built.returncode == 0:

@@ -30,7 +30,7 @@ import compare_mpi  # noqa: E402
 import perf_page  # noqa: E402
 
 NAME = "tutti_perf"
-COLLECTIVES = [*compare_mpi.COLLECTIVES, *compare_mpi.TUTTI_ONLY]
+COLLECTIVES = compare_mpi.COLLECTIVES
 
 
 class Parser(argparse.ArgumentParser):
