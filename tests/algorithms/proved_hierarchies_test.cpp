@@ -13,17 +13,15 @@
 #include "algorithms/arrangement.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/verifier.hpp"
+#include "tests/sanitizers.hpp"
 
 namespace tutti {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::int32_t kMostRanks = 12;  // a sanitizer makes each proof several times as long
-#else
-constexpr std::int32_t kMostRanks = 128;
-#endif
+constexpr std::int32_t kMostRanks = test::kSanitized ? 12 : 128;
 constexpr std::int32_t kMostReplicated = 64;  // beyond, 1 replica only
-constexpr std::int32_t kMostCut = 7;          // all ways to cut up to so many ranks into groups
+// All ways to cut up to so many ranks into groups.
+constexpr std::int32_t kMostCut = test::kSanitized ? 5 : 7;
 
 constexpr std::array kOuters{"ring",      "tree",     "butterfly", "rabenseifner",
                              "circulant", "one_shot", "two_shot",  "pat"};

@@ -11,16 +11,17 @@
 #include "algorithms/arrangement.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/verifier.hpp"
+#include "tests/sanitizers.hpp"
 
 namespace tutti {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::int32_t kMostRanksWithEveryRoot = 9;  // of more: three roots
-#else
-constexpr std::int32_t kMostRanksWithEveryRoot = 130;
-#endif
+constexpr std::int32_t kMostRanksWithEveryRoot = test::kSanitized ? 9 : 130;  // of more: three
 constexpr std::int32_t kBeyondTheList = 130;
+
+bool is_left_out(std::int32_t ranks) {
+  return test::kSanitized && ranks > 9 && ranks != 16 && ranks != 21 && ranks != 48;
+}
 
 std::vector<Rank> roots_of(Collective collective, std::int32_t ranks) {
   if (!info_of(collective).rooted) return {0};
@@ -36,7 +37,8 @@ TEST_P(Proved, AllThatTheListAdmits) {
   const Algorithm& algorithm = *GetParam();
   for (std::size_t c = 1; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
-    for (std::int32_t ranks = 1; ranks <= kBeyondTheList; ++ranks)
+    for (std::int32_t ranks = 1; ranks <= kBeyondTheList; ++ranks) {
+      if (is_left_out(ranks)) continue;
       for (const Rank root : roots_of(collective, ranks)) {
         const Problem problem{collective, ranks, root};
         const Result<Schedule> schedule = build_schedule(algorithm, problem);
@@ -49,6 +51,7 @@ TEST_P(Proved, AllThatTheListAdmits) {
           EXPECT_EQ(proof->minimal_slots, 2U);
         }
       }
+    }
   }
 }
 
