@@ -15,9 +15,12 @@ target_link_options(tutti PRIVATE LINKER:--version-script=${CMAKE_CURRENT_LIST_D
 if(NOT TARGET tutti::tutti)
   add_library(tutti::tutti ALIAS tutti)
   add_library(tutti::cpp ALIAS tutti_cpp)
+  add_library(tutti::zero ALIAS tutti_zero)
 endif()
 
-install(TARGETS tutti tutti_cpp EXPORT tuttiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set_target_properties(tutti_zero PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS tutti tutti_cpp tutti_zero EXPORT tuttiTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -31,10 +31,13 @@
 // sees parameters and gradients only through scopes (Parameters, Gradients).
 //
 // Threads and errors. One thread uses an engine. All ranks make the same calls in the same order.
-// Constructor, use(), step(), save() and load() are collective and block. A wrong argument throws
-// std::invalid_argument, a failed call of the library tutti::Exception, a file
-// std::system_error or std::runtime_error; after an exception of a collective call the engine can
-// only be destroyed.
+// Constructor, initialize(), use(), step(), save(), load(), read() and fingerprint() are collective
+// and block; so is the end of a Gradients scope that completes a unit's sum. A wrong argument
+// throws std::invalid_argument, a failed call of the library tutti::Exception, a file that cannot
+// be written or read std::runtime_error, on all ranks with the text of the first that failed. After
+// std::invalid_argument, a failed save(), and a load() that found an error before it changed
+// anything, the engine is as it was; after any other exception it can only be destroyed. What a
+// scope's end finds, the next call throws.
 //
 // After Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
 // SC 2020; units are the flat parameters of PyTorch's FSDP (Zhao et al., VLDB 2023).
@@ -58,9 +61,9 @@ enum class Order : std::uint8_t { kCanonical, kFast };
 enum class Pass : std::uint8_t { kForward, kBackward };
 // What parameters are computed with, and what gradients travel as. The optimizer's state is fp32.
 enum class Number : std::uint8_t { kFloat32, kBfloat16, kFloat16 };
-[[nodiscard]] std::size_t bytes_of(Number number);
+[[nodiscard]] TUTTI_API std::size_t bytes_of(Number number);
 
-struct Parameter {
+struct TUTTI_API Parameter {
   std::string name;  // unique in the model; names it in checkpoints
   std::vector<std::int64_t> shape;
   bool decays = true;  // does AdamW's weight decay apply?
@@ -82,7 +85,7 @@ struct Range {
 
 // Where each parameter lies in its unit's flat memory, and which part of a unit each shard is. A
 // unit is padded at its end to equal shards of whole cache lines. Pure.
-class Layout {
+class TUTTI_API Layout {
  public:
   // Throws std::invalid_argument if a name is given twice, a shape has a negative extent, or there
   // are no units.
@@ -97,6 +100,14 @@ class Layout {
   [[nodiscard]] std::uint64_t elements() const;          // of the model, without padding
   [[nodiscard]] std::uint64_t padded_elements() const;
   [[nodiscard]] std::uint64_t largest_padded_elements() const;
+
+ private:
+  struct Extent {
+    std::vector<Range> parameters;
+    std::uint64_t elements = 0, padded_elements = 0;
+  };
+  std::vector<Extent> extents_;
+  int shards_ = 1;
 };
 
 // fp16 gradients vanish below 6e-8: the loss is multiplied by a scale, and the gradients divided by
@@ -119,18 +130,18 @@ struct Config {
   // Reduce gradients after each microstep, or once a step? kZero2 and kZero3 without it need memory
   // for all gradients; kDdp and kZero1 with it send them `microsteps` times.
   enum class Sync : std::uint8_t { kByStage, kEachMicrostep, kOnce };
-  Sync sync = Sync::kByStage;  // kDdp, kZero1: once; kZero2, kZero3: each microstep
-  int prefetch = 1;            // kZero3: units gathered ahead of use
-  bool overlap = true;         // communicate while the model computes
+  Sync sync = Sync::kByStage;       // kDdp, kZero1: once; kZero2, kZero3: each microstep
+  int prefetch = 1;                 // kZero3: units gathered ahead of use
+  bool overlap = true;              // communicate while the model computes
   bool keep_after_forward = false;  // kZero3: parameters stay gathered from forward to backward
   // Hybrid sharding: shards among so many consecutive ranks (those of a host), replicas between the
   // groups. 0: among all ranks. Must divide the number of ranks.
   int shard_ranks = 0;
-  // kZero3: units that the model uses at once, like an embedding that is held for the whole pass
-  // and the block at hand.
+  // Units that the model uses at once (kZero3), or accumulates gradients of at once, like an
+  // embedding that is held for the whole pass and the block at hand.
   int units_in_use = 2;
   float clip_norm = 0;  // of all gradients; 0: no clipping
-  LossScaling loss_scaling;
+  LossScaling loss_scaling = {};
   std::uint64_t memory_limit_bytes = 0;  // of this rank; 0: none
   bool poison = false;  // fill freed buffers with NaN, to find a use after the end of a scope
 };
@@ -146,7 +157,8 @@ struct Memory {
   [[nodiscard]] std::uint64_t total() const { return state() + gathered + reducing; }
 };
 // Pure: what an Engine of these arguments will allocate. Throws std::invalid_argument as Engine.
-[[nodiscard]] Memory memory_of(std::span<const Unit> units, const Config& config, int ranks);
+[[nodiscard]] TUTTI_API Memory memory_of(std::span<const Unit> units, const Config& config,
+                                         int ranks);
 
 // Decoupled weight decay (Loshchilov and Hutter, 2019): decay applies to the parameters that have
 // `decays`, and is not part of the moments.
@@ -166,11 +178,14 @@ struct Usage {
   std::uint64_t other_bytes = 0;          // norm, agreement
   std::uint64_t gathers = 0, prefetch_hits = 0;
   std::uint64_t peak_gathered_bytes = 0, peak_reducing_bytes = 0;  // of the pool, in use at once
-  double stall_seconds = 0;  // the model waited for communication
+  double stall_seconds = 0;         // the model waited for communication
   std::uint64_t skipped_steps = 0;  // loss scaling found what is not finite
+  // What the library counted on the engine's communicators (tuttiCommInfo). In canonical order it
+  // is the sum of all kinds of bytes above.
+  std::uint64_t library_bytes = 0;
 };
 
-class Engine {
+class TUTTI_API Engine {
  public:
   // `comm` must outlive the engine, which makes calls on it and on communicators split off it.
   Engine(Communicator& comm, std::span<const Unit> units, const Config& config);
@@ -191,7 +206,7 @@ class Engine {
   [[nodiscard]] float loss_scale() const;
 
   // A unit's parameters in the compute type, gathered for as long as the scope lives.
-  class Parameters {
+  class TUTTI_API Parameters {
    public:
     Parameters(Parameters&& other) noexcept;
     Parameters& operator=(Parameters&&) = delete;
@@ -214,7 +229,7 @@ class Engine {
 
   // Memory for one slot's gradients of a unit, zero at first, to accumulate into. The end of the
   // scope hands them in; the last slot's end starts the reduction where one is due.
-  class Gradients {
+  class TUTTI_API Gradients {
    public:
     Gradients(Gradients&& other) noexcept;
     Gradients& operator=(Gradients&&) = delete;
@@ -250,6 +265,7 @@ class Engine {
 
   [[nodiscard]] const Layout& layout() const;
   [[nodiscard]] const Memory& memory() const;
+  // Blocks until gathers and reductions on their way have ended.
   [[nodiscard]] Usage usage() const;
   void reset_usage();
 

@@ -53,7 +53,7 @@ class Installed:
         os.rename(first, self.prefix)
         for name in ("include/tutti/tutti.h", "include/tutti/explain.h", "include/tutti/stream.h",
                      "include/tutti/user_op.h",
-                     "include/tutti/tutti.hpp",
+                     "include/tutti/tutti.hpp", "include/tutti/zero.hpp",
                      *[f"bin/{program}" for program in PROGRAMS + SCRIPTS]):
             expect(os.path.isfile(os.path.join(self.prefix, name)), f"{name} is installed")
         expect(os.path.isfile(self.library), f"{LIBRARY} is installed")
@@ -117,6 +117,7 @@ class Installed:
         for name in ("hello_c", "hello_cpp"):
             self.run_example(os.path.join(both, name), self.clean_env)
         run(os.path.join(both, "hello_17"), env=self.clean_env)
+        run(os.path.join(both, "train"), env=self.clean_env)
         c_alone = os.path.join(self.options.work, "find_package_c")
         self.build_project(consumer, c_alone, "-DCONSUMER_LANGUAGES=C", *settings)
         self.run_example(os.path.join(c_alone, "hello_c"), self.clean_env)

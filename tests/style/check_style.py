@@ -57,6 +57,7 @@ LAYERS = {
     "src/launch": ["src/base", *CONNECTION, "src/control"],
     "src/comm": COMM,
     "src/api": [*COMM, "src/launch"],
+    "src/zero": [PUBLIC],
     "perf": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab"],
     # All programs read their flags alike: perf/common/flags.hpp.
     "tools": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab", "perf/common/flags.hpp"],
@@ -66,7 +67,7 @@ LAYERS = {
     # It prices plans as the library does when it chooses.
     "tools/tutti-tune": [PUBLIC, *PLAN, "src/lab", "perf", "tools"],
     # Microbenchmarks may also include the part that they measure.
-    "perf/bench_": [*COMM, "src/lab", "perf"],
+    "perf/bench_": [*COMM, "src/lab", "src/zero", "perf"],
 }
 INCLUDE_ROOTS = ["src", "", "include"]  # as the compiler's -I, in order
 README_ROOTS = ["src", "transports", "algorithms", "perf", "tools", "tests", "docs", "examples",

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's parts, and what happens between them in each of its calls. Knows the order of
+// things; the parts know how.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "zero/residency.hpp"
+#include "zero/sums.hpp"
+#include "zero/update.hpp"
+
+namespace tutti::zero {
+
+struct Engine::Implementation {
+  Implementation(Communicator& comm, std::span<const Unit> given, const Config& config);
+  ~Implementation();
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
+
+  void check_unit(int unit) const;
+  void check_parameter(int unit, int parameter) const;
+  // Throws what a scope's end could not, and after it that the engine is of no use.
+  void check_usable() const;
+  // Throws std::invalid_argument where a step is under way or parameters are in use.
+  void check_between_steps(const char* function) const;
+  // Runs a part of a collective call: if it throws, the engine can only be destroyed.
+  template <typename Function>
+  auto collectively(Function&& function);
+  // The same at the end of a scope, which cannot throw: the next call does.
+  template <typename Function>
+  void at_scope_end(Function&& function) noexcept;
+
+  template <typename Optimizer>
+  float step(const Optimizer& optimizer);
+  // What is kept has changed: the compute copies follow.
+  void parameters_changed();
+  [[nodiscard]] const std::byte* parameters(int unit);
+
+  std::vector<Unit> units;
+  Layout layout;
+  Plan plan;
+  State state;
+  Links links;
+  std::optional<Residency> residency;  // where parameters are gathered for each use
+  Sums sums;
+  Update update;
+  std::vector<int> uses;  // open scopes of each unit
+  Memory memory;
+  std::uint64_t library_bytes = 0;  // at the last reset_usage()
+  std::exception_ptr failure;
+  int exceptions = 0;  // in flight when this was made
+};
+
+}  // namespace tutti::zero

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "zero/file.hpp"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace tutti::zero {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The most that one call of Linux writes or reads is a little under 2^31.
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
+
+[[noreturn]] void fail(const char* what, const fs::path& path) {
+  throw std::system_error(errno, std::generic_category(),
+                          std::string("cannot ") + what + " " + path.string());
+}
+
+}  // namespace
+
+File::File(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+File File::create(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) fail("create", path);
+  return {fd, path};
+}
+
+File File::open(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open", path);
+  return {fd, path};
+}
+
+void File::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostAtOnce));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("write to", path_);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+}
+
+void File::read(std::span<std::byte> bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t done =
+        ::pread(fd_, bytes.data(), std::min(bytes.size(), kMostAtOnce), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail("read", path_);
+    if (done == 0) throw std::runtime_error(path_.string() + " is shorter than its index says");
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done);
+  }
+}
+
+void File::sync() {
+  if (::fsync(fd_) != 0) fail("sync", path_);
+}
+
+void write_file(const fs::path& path, const std::string& text) {
+  File file = File::create(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.sync();
+}
+
+std::string read_file(const fs::path& path) {
+  File file = File::open(path);
+  std::string text(fs::file_size(path), '\0');
+  file.read(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
+void sync_folder(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("open", path);
+  const bool good = ::fsync(fd) == 0;
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  if (!good) fail("sync", path);
+}
+
+void publish_folder(const fs::path& fresh, const fs::path& path) {
+  fs::path old = fresh;
+  if (!fs::exists(fs::symlink_status(path))) {
+    if (::rename(fresh.c_str(), path.c_str()) != 0) fail("rename the new checkpoint to", path);
+    old.clear();
+  } else if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) fail("exchange the old checkpoint", path);
+    old = path.string() + ".old";
+    fs::remove_all(old);
+    if (::rename(path.c_str(), old.c_str()) != 0) fail("rename the old checkpoint", path);
+    if (::rename(fresh.c_str(), path.c_str()) != 0) fail("rename the new checkpoint to", path);
+  }
+  sync_folder(path.parent_path());
+  if (!old.empty()) fs::remove_all(old);
+}
+
+}  // namespace tutti::zero

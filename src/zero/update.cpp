@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "zero/update.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "zero/blocks.hpp"
+#include "zero/kernels.hpp"
+#include "zero/norm.hpp"
+#include "zero/optimizer.hpp"
+
+namespace tutti::zero {
+
+Update::Update(const Plan& plan, const Layout& layout, std::span<const Unit> units, State& state,
+               Links& links)
+    : plan_(plan),
+      layout_(layout),
+      units_(units),
+      state_(state),
+      links_(links),
+      gathered_(static_cast<std::size_t>(layout.units())) {
+  if (plan.whole_parameters && !plan.whole_state && plan.shard_ranks > 1)
+    gatherer_ = make_plain_gatherer(links, plan.config.compute);
+  const float initial = plan.config.loss_scaling.initial;
+  if (initial != 0) progress.loss_scale = initial;
+}
+
+// Each element in the shard of one rank of a replica, with kDdp too.
+std::span<const float> Update::shard_gradients(int unit) {
+  const Range shard = state_.shard(unit);
+  const std::uint64_t skipped = shard.begin - state_.kept(unit).begin;
+  return {state_.kept_gradients(unit) + skipped, static_cast<std::size_t>(shard.elements())};
+}
+
+double Update::norm() {
+  std::uint64_t greatest = 0;
+  for (int unit = 0; unit < layout_.units(); ++unit)
+    greatest = std::max<std::uint64_t>(greatest, greatest_magnitude_bits(shard_gradients(unit)));
+  const std::vector<std::uint64_t> of_ranks = links_.collect(std::span(&greatest, 1));
+  const auto bits = static_cast<std::uint32_t>(std::ranges::max(of_ranks));
+  if (bits == 0) return 0;
+  if (!is_finite(bits)) return std::numeric_limits<double>::infinity();
+  Limbs own{};
+  for (int unit = 0; unit < layout_.units(); ++unit)
+    add_limbs(own, scaled_squares(shard_gradients(unit), bits));
+  const std::vector<std::uint64_t> limbs = links_.collect(own);
+  Limbs sum{};
+  for (std::size_t rank = 0; rank < limbs.size() / own.size(); ++rank)
+    for (std::size_t i = 0; i < own.size(); ++i) sum[i] += limbs[rank * own.size() + i];
+  return norm_of(sum, bits) / progress.loss_scale;
+}
+
+void Update::leave_out(double norm) {
+  if (plan_.config.loss_scaling.initial == 0)
+    throw std::runtime_error("gradients of step " + std::to_string(progress.steps + 1) +
+                             " are not finite (norm " + std::to_string(norm) +
+                             "): lower the learning rate, or set Config::loss_scaling if they "
+                             "overflow on their way");
+  progress.loss_scale = std::max(progress.loss_scale / 2, std::numeric_limits<float>::min());
+  progress.good_steps = 0;
+  ++links_.usage.skipped_steps;
+}
+
+void Update::grow_scale() {
+  const LossScaling& scaling = plan_.config.loss_scaling;
+  if (scaling.initial == 0 || ++progress.good_steps < scaling.growth_steps) return;
+  progress.good_steps = 0;
+  const float doubled = progress.loss_scale * 2;
+  if (std::isfinite(doubled)) progress.loss_scale = doubled;
+}
+
+template <typename Optimizer>
+float Update::step(const Optimizer& optimizer) {
+  const double length = norm();
+  if (!std::isfinite(length)) {
+    leave_out(length);
+    return static_cast<float>(length);
+  }
+  const double limit = plan_.config.clip_norm;
+  const double clip = limit > 0 && length > limit ? limit / length : 1;
+  const auto terms = terms_of(optimizer, progress.steps + 1, clip / progress.loss_scale);
+  for (int unit = 0; unit < layout_.units(); ++unit) {
+    run(terms, unit);
+    gather(unit);
+  }
+  ++progress.steps;
+  grow_scale();
+  return static_cast<float>(length);
+}
+
+template float Update::step(const AdamW& optimizer);
+template float Update::step(const Sgd& optimizer);
+
+template <typename Terms>
+void Update::run_pieces(const Terms& terms, int unit,
+                        void (*loop)(const Terms&, const StepOperands&, std::size_t)) {
+  const bool narrow = plan_.narrow_compute();
+  for (const Piece& piece : state_.pieces(unit)) {
+    const Unit& owner = units_[static_cast<std::size_t>(unit)];
+    Terms own = terms;
+    if (!owner.parameters[static_cast<std::size_t>(piece.parameter)].decays) own.weight_decay = 0;
+    auto* const copy = reinterpret_cast<std::uint16_t*>(state_.kept_parameters(unit));
+    loop(own,
+         {state_.master(unit) + piece.offset, state_.first_moments(unit) + piece.offset,
+          state_.second_moments(unit) + piece.offset, state_.kept_gradients(unit) + piece.offset,
+          narrow ? copy + piece.offset : nullptr, plan_.config.compute},
+         static_cast<std::size_t>(piece.elements));
+  }
+}
+
+void Update::run(const AdamWTerms& terms, int unit) { run_pieces(terms, unit, kernels().adamw); }
+void Update::run(const SgdTerms& terms, int unit) { run_pieces(terms, unit, kernels().sgd); }
+
+void Update::gather(int unit) {
+  const std::uint64_t padded = layout_.padded_elements(unit);
+  if (gatherer_ == nullptr || padded == 0) return;
+  const Event& done = gathered_[static_cast<std::size_t>(unit)];
+  gatherer_->gather(state_.shard_parameters(unit), state_.whole_parameters(unit), padded);
+  links_.gather_stream.record(done);
+  links_.usage.update_gather_bytes += gatherer_->bytes_sent(padded);
+  if (!plan_.config.overlap) links_.wait(done);
+}
+
+void Update::refresh() {
+  for (int unit = 0; unit < layout_.units(); ++unit) {
+    if (plan_.narrow_compute())
+      narrow(state_.kept_parameters(unit), plan_.config.compute, state_.master(unit),
+             static_cast<std::size_t>(state_.kept(unit).elements()));
+    gather(unit);
+  }
+}
+
+void Update::wait(int unit) {
+  if (gatherer_ != nullptr) links_.wait(gathered_[static_cast<std::size_t>(unit)]);
+}
+
+void Update::wait_all() {
+  for (int unit = 0; unit < layout_.units(); ++unit) wait(unit);
+}
+
+}  // namespace tutti::zero
