@@ -15,7 +15,7 @@
 
 namespace tutti::zero {
 
-struct Engine::Implementation {
+struct [[gnu::visibility("hidden")]] Engine::Implementation {
   Implementation(Communicator& comm, std::span<const Unit> given, const Config& config);
   ~Implementation();
   Implementation(const Implementation&) = delete;

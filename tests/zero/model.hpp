@@ -261,6 +261,9 @@ inline Outcome train(const Training& setup,
     EXPECT_EQ(own.norms, outcome.norms) << "rank " << rank;
     EXPECT_EQ(own.fingerprints, outcome.fingerprints) << "rank " << rank;
   });
+  // After a failure too, callers find what they look at.
+  outcome.norms.resize(static_cast<std::size_t>(setup.steps));
+  outcome.fingerprints.resize(static_cast<std::size_t>(setup.steps));
   return outcome;
 }
 
