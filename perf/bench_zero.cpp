@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Throughput of the sharded optimizer's loops, in bytes read and written a second (1 GB = 1e9
-// bytes), each as a share of a copy of as many bytes that is measured in the same run:
+// bytes), each as a share of the rate of a copy that is measured in the same run, both by the
+// thread's processor time, so that other load on the machine disturbs the share little:
 //
 //   adamw/avx512/fp32/16777216    one step on so many elements: reads gradients, moments and
 //                                 parameters, writes moments and parameters, 28 bytes an element
@@ -9,9 +10,9 @@
 //
 //   bench_zero --benchmark_filter='copy|adamw/avx512'
 #include <benchmark/benchmark.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -22,6 +23,12 @@
 
 namespace tutti::zero {
 namespace {
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 constexpr std::int64_t kInCache = 1 << 14, kInMemory = 1 << 24;
 
@@ -38,13 +45,13 @@ double copy_rate(std::int64_t elements) {
   std::vector<float> from(count, 1.0F), into(count);
   const std::int64_t repetitions = std::max<std::int64_t>(5, (std::int64_t{1} << 28) / elements);
   for (int trial = 0; trial < 5; ++trial) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = thread_seconds();
     for (std::int64_t i = 0; i < repetitions; ++i) {
       std::memcpy(into.data(), from.data(), count * sizeof(float));
       benchmark::ClobberMemory();
     }
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    rate = std::max(rate, 8.0 * static_cast<double>(elements * repetitions) / spent.count());
+    rate = std::max(rate,
+                    8.0 * static_cast<double>(elements * repetitions) / (thread_seconds() - begin));
   }
   return rate;
 }
@@ -73,10 +80,10 @@ void run(benchmark::State& state, double bytes_each, Step&& step) {
   const double share_of = copy_rate(state.range(0));
   double spent = 0;
   for (auto _ : state) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = thread_seconds();
     step();
     benchmark::ClobberMemory();
-    spent += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    spent += thread_seconds() - begin;
   }
   const double bytes =
       static_cast<double>(state.range(0)) * bytes_each * static_cast<double>(state.iterations());
