@@ -15,7 +15,10 @@
 
 namespace tutti::zero {
 
-struct [[gnu::visibility("hidden")]] Engine::Implementation {
+// Engine is exported, and would pass that on.
+#define TUTTI_ZERO_HIDDEN __attribute__((visibility("hidden")))
+
+struct TUTTI_ZERO_HIDDEN Engine::Implementation {
   Implementation(Communicator& comm, std::span<const Unit> given, const Config& config);
   ~Implementation();
   Implementation(const Implementation&) = delete;

@@ -116,6 +116,29 @@ TEST(ZeroNarrow, LossScalingLeavesOutWhatOverflows) {
   EXPECT_EQ(train(wide), plain);
 }
 
+// A step that is left out does not count: the next one has the bits of the first of another run.
+TEST(ZeroNarrow, AStepThatIsLeftOutLeavesNoTrace) {
+  const std::vector<Unit> units{{"u", {{"w", {3}}}}};
+  run_ranks(2, [&](int rank, Communicator& comm) {
+    const Config config{.slots = 2, .loss_scaling = {.initial = 4}};
+    const auto train_once = [&](bool overflows) {
+      Engine engine(comm, units, config);
+      fill_first(engine);
+      if (overflows) {
+        { engine.gradients(0)[0][1] = rank == 1 ? std::numeric_limits<float>::infinity() : 0; }
+        EXPECT_FALSE(std::isfinite(engine.step(AdamW{})));
+        EXPECT_EQ(engine.loss_scale(), 2);
+      }
+      for (int step = 0; step < 2; ++step) {
+        { engine.gradients(0)[0][1] = 0.3F * engine.loss_scale(); }
+        engine.step(AdamW{});
+      }
+      return engine.fingerprint();
+    };
+    EXPECT_EQ(train_once(true), train_once(false));
+  });
+}
+
 TEST(ZeroNarrow, WithoutScalingWhatIsNotFiniteIsAnError) {
   const std::vector<Unit> units{{"u", {{"w", {3}}}}};
   run_ranks(2, [&](int rank, Communicator& comm) {
