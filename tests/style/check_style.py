@@ -66,6 +66,8 @@ LAYERS = {
     "tools/tutti-validate": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab", "perf", "tools"],
     # It prices plans as the library does when it chooses.
     "tools/tutti-tune": [PUBLIC, *PLAN, "src/lab", "perf", "tools"],
+    # It starts its processes as the perf tools do.
+    "tools/zero_gpt": [PUBLIC, "perf", "tools"],
     # Microbenchmarks may also include the part that they measure.
     "perf/bench_": [*COMM, "src/lab", "src/zero", "perf"],
 }
