@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "zero_gpt/train.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tutti/zero.hpp"
+#include "zero_gpt/checkpoint_note.hpp"
+#include "zero_gpt/curve.hpp"
+#include "zero_gpt/engine_store.hpp"
+#include "zero_gpt/gpt.hpp"
+#include "zero_gpt/products.hpp"
+#include "zero_gpt/random.hpp"
+#include "zero_gpt/report.hpp"
+#include "zero_gpt/trigram.hpp"
+
+namespace tutti::gpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int threads_of(const Options& options) {
+  if (options.threads > 0) return options.threads;
+  if (options.launched) return 1;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.processes);
+}
+
+// A file that rank 0 writes line by line.
+class Output {
+ public:
+  explicit Output(const std::string& path)
+      : path_(path), file_(path.empty() ? nullptr : std::fopen(path.c_str(), "w")) {
+    if (!path.empty() && file_ == nullptr) fail();
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  ~Output() {
+    if (file_ != nullptr) static_cast<void>(std::fclose(file_));
+  }
+  void write(const std::string& text) {
+    if (file_ == nullptr) return;
+    if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0) fail();
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw std::runtime_error(fmt::format("{} cannot be written: {}", path_, std::strerror(errno)));
+  }
+  std::string path_;
+  std::FILE* file_;
+};
+
+class Trainer {
+ public:
+  Trainer(Communicator& comm, const Options& options, const TextSource& source, const Text& text);
+  [[nodiscard]] std::string run();
+
+ private:
+  [[nodiscard]] bool speaks() const { return comm_.rank() == 0; }
+  void choose_products();
+  void measure_products(StartFacts& facts);
+  void say_start();
+  int load();
+  void save(int steps);
+  Point train_step(int step);
+  void say_progress(const Point& point);
+  double held_out_loss();
+  double say_held_out(int step);
+  std::string sample(int bytes);
+  [[nodiscard]] std::string finish();
+
+  Communicator& comm_;
+  const Options& options_;
+  const TextSource& source_;
+  const Text& text_;
+  Threads threads_;
+  const LayerSet set_ = layer_sets().front();
+  zero::Engine engine_;
+  EngineStore store_;
+  std::optional<Blas> blas_;
+  std::unique_ptr<Gpt<float>> gpt_;
+  int most_sequences_ = 0;
+  Batch batch_;
+  double peak_flops_ = 1, trigram_ = 0;
+  std::unique_ptr<Output> csv_;
+  std::vector<Point> points_;
+  Progress since_;  // the last line of progress
+  Clock::time_point line_time_;
+};
+
+Trainer::Trainer(Communicator& comm, const Options& options, const TextSource& source,
+                 const Text& text)
+    : comm_(comm),
+      options_(options),
+      source_(source),
+      text_(text),
+      threads_(threads_of(options)),
+      engine_(comm, engine_units(options.size), options.engine),
+      store_(engine_, options.engine.compute) {
+  for (int micro = 0; micro < engine_.microsteps(); ++micro)
+    most_sequences_ = std::max(most_sequences_,
+                               static_cast<int>(engine_.slots(micro).elements()) * options.batch);
+  gpt_ = std::make_unique<Gpt<float>>(options.size, most_sequences_, set_.of<float>(), threads_);
+  choose_products();
+  if (speaks()) csv_ = std::make_unique<Output>(options.csv_path);
+}
+
+void Trainer::choose_products() {
+  blas_ = find_blas(threads_.count());
+  if (options_.matmul != Matmul::kBlas) return;
+  if (!blas_) throw std::runtime_error("--matmul blas: no BLAS was found when this was built");
+  gpt_->set_multiply(blas_->multiply);
+}
+
+// ---- the start ----------------------------------------------------------------------------------
+
+void Trainer::measure_products(StartFacts& facts) {
+  constexpr double kSeconds = 0.05;
+  comm_.barrier();
+  facts.own_flops = measure_flops(own_multiply(set_.of<float>(), threads_), kSeconds);
+  if (blas_) {
+    comm_.barrier();
+    facts.blas_flops = measure_flops(blas_->multiply, kSeconds);
+    facts.blas = blas_->name;
+  }
+  std::vector<double> sum = {options_.matmul == Matmul::kBlas ? facts.blas_flops : facts.own_flops};
+  comm_.all_reduce(sum, tuttiSum);
+  facts.peak_flops = peak_flops_ = sum[0];
+}
+
+void Trainer::say_start() {
+  StartFacts facts;
+  measure_products(facts);
+  if (!speaks()) return;
+  trigram_ =
+      best_trigram(text_.training(), text_.held_out(), options_.size.vocabulary).nats_per_token;
+  facts.instruction_set = set_.name;
+  facts.threads = threads_.count();
+  facts.memory = engine_.memory();
+  facts.activation_bytes = gpt_->bytes() + store_.widened_bytes();
+  facts.text = source_.name;
+  facts.training_bytes = text_.training().size();
+  facts.held_out_bytes = text_.held_out().size();
+  facts.trigram = trigram_;
+  facts.floor = source_.entropy;
+  fmt::print("{}", start_text(options_, facts));
+  static_cast<void>(std::fflush(stdout));
+  csv_->write(csv_head());
+}
+
+// Fills the parameters or loads them; returns the number of steps done.
+int Trainer::load() {
+  if (!options_.load_path.empty()) {
+    const std::string text = engine_.load(options_.load_path);
+    const CheckpointNote note = parse_note(text);
+    for (const std::string& difference : differences(note, note_of(options_, note.steps)))
+      if (speaks())
+        fmt::print(stderr, "# note: {}: the checkpoint was trained with {}\n", options_.load_path,
+                   difference);
+    return note.steps;
+  }
+  std::vector<Tensor> tensors;
+  for (TensorUnit& unit : units_of(options_.size))
+    std::ranges::move(unit.tensors, std::back_inserter(tensors));
+  engine_.initialize(
+      [&](const zero::Parameter& parameter, std::uint64_t first, std::span<float> values) {
+        const auto tensor = std::ranges::find(tensors, parameter.name, &Tensor::name);
+        fill_tensor(*tensor, options_.seed, first, values);
+      });
+  return 0;
+}
+
+void Trainer::save(int steps) {
+  if (options_.save_path.empty()) return;
+  engine_.save(options_.save_path, to_text(note_of(options_, steps)));
+  if (speaks()) fmt::print("# saved {} after {} steps\n", options_.save_path, steps);
+}
+
+// ---- training -----------------------------------------------------------------------------------
+
+std::string Trainer::run() {
+  const int first = load();
+  say_start();
+  engine_.reset_usage();
+  line_time_ = Clock::now();
+  for (int step = first; step < options_.steps; ++step) {
+    const Point point = train_step(step);
+    points_.push_back(point);
+    if (speaks()) csv_->write(csv_line(point));
+    const int done = step + 1;
+    if (step % options_.log_every == 0 || step == first || done == options_.steps)
+      say_progress(point);
+    if (options_.eval_every > 0 && done % options_.eval_every == 0)
+      static_cast<void>(say_held_out(done));
+    if (options_.save_every > 0 && done % options_.save_every == 0 && done < options_.steps)
+      save(done);
+  }
+  return finish();
+}
+
+// The loss of a step is that before its update: the sum of the slots' losses in the order of slots,
+// each of which a single rank contributes, so that its digits do not depend on the ranks.
+Point Trainer::train_step(int step) {
+  const auto slots = static_cast<std::size_t>(options_.engine.slots);
+  const auto tokens = static_cast<double>(options_.tokens_per_step());
+  const float factor = engine_.loss_scale() / static_cast<float>(options_.tokens_per_step());
+  std::vector<double> shared(slots + 2);  // losses, bytes sent, seconds stalled
+  for (int micro = 0; micro < engine_.microsteps(); ++micro) {
+    const zero::Range mine = engine_.slots(micro);
+    batch_.slots = static_cast<int>(mine.elements());
+    batch_.sequences_per_slot = options_.batch;
+    text_.read_slots(options_.seed, step, static_cast<int>(mine.begin), batch_);
+    gpt_->train(store_, batch_, factor, std::span(shared).subspan(mine.begin, mine.elements()));
+  }
+  Point point{step, 0, learning_rate(options_, step), 0};
+  auto optimizer = options_.optimizer;
+  std::visit(
+      [&](auto& each) {
+        each.learning_rate = point.learning_rate;
+        point.gradient_norm = engine_.step(each);
+      },
+      optimizer);
+  const zero::Usage usage = engine_.usage();
+  engine_.reset_usage();
+  shared[slots] =
+      static_cast<double>(usage.forward_gather_bytes + usage.backward_gather_bytes +
+                          usage.update_gather_bytes + usage.gradient_bytes + usage.other_bytes);
+  shared[slots + 1] = usage.stall_seconds / options_.processes;
+  comm_.all_reduce(shared, tuttiSum);
+  point.loss = std::accumulate(shared.begin(), shared.end() - 2, 0.0) / tokens;
+  since_.sent_bytes += shared[slots];
+  since_.stall_seconds += shared[slots + 1];
+  ++since_.step;
+  return point;
+}
+
+void Trainer::say_progress(const Point& point) {
+  since_.steps_since = since_.step;
+  since_.step = point.step;
+  since_.loss = point.loss;
+  since_.learning_rate = point.learning_rate;
+  since_.gradient_norm = point.gradient_norm;
+  since_.seconds = std::chrono::duration<double>(Clock::now() - line_time_).count();
+  if (speaks()) {
+    fmt::print("{}", progress_line(options_, since_, peak_flops_));
+    static_cast<void>(std::fflush(stdout));
+  }
+  since_ = {};
+  line_time_ = Clock::now();
+}
+
+// ---- what the model has learnt ------------------------------------------------------------------
+
+// Nats per token of the held-out windows. Ranks take turns, each as many windows as it has memory
+// for; all make the same calls, and the windows' losses are added in order.
+double Trainer::held_out_loss() {
+  const int windows = text_.held_out_windows(), ranks = comm_.nranks();
+  std::vector<double> losses(static_cast<std::size_t>(windows));
+  std::vector<double> some(static_cast<std::size_t>(most_sequences_));
+  batch_.slots = most_sequences_;
+  batch_.sequences_per_slot = 1;
+  for (int round = 0; round < windows; round += ranks * most_sequences_) {
+    const int first = round + comm_.rank() * most_sequences_;
+    text_.read_held_out(first, batch_);
+    gpt_->evaluate(store_, batch_, some);
+    for (int i = 0; i < most_sequences_ && first + i < windows; ++i)
+      losses[static_cast<std::size_t>(first + i)] = some[static_cast<std::size_t>(i)];
+  }
+  comm_.all_reduce(losses, tuttiSum);
+  return std::accumulate(losses.begin(), losses.end(), 0.0) /
+         (static_cast<double>(windows) * options_.size.context);
+}
+
+double Trainer::say_held_out(int step) {
+  const double loss = held_out_loss();
+  if (!speaks()) return loss;
+  fmt::print(
+      "# held out: {:.4f} nats per byte after {} steps, {:.4f} {} the best trigram model's "
+      "{:.4f}\n",
+      loss, step, std::abs(trigram_ - loss), loss <= trigram_ ? "below" : "above", trigram_);
+  static_cast<void>(std::fflush(stdout));
+  return loss;
+}
+
+// Every rank computes the same bytes, since gathering needs all of them.
+std::string Trainer::sample(int bytes) {
+  const int vocabulary = options_.size.vocabulary;
+  const auto context = static_cast<std::size_t>(options_.size.context);
+  std::vector<std::uint8_t> tokens = {token_of('\n', vocabulary)};
+  std::string text;
+  batch_ = {1, 1, std::vector<std::int32_t>(context), std::vector<std::int32_t>(context)};
+  for (int i = 0; i < bytes; ++i) {
+    const std::size_t seen = std::min(tokens.size(), context);
+    std::copy(tokens.end() - static_cast<std::ptrdiff_t>(seen), tokens.end(),
+              batch_.inputs.begin());
+    double loss = 0;
+    gpt_->evaluate(store_, batch_, std::span(&loss, 1));
+    const float* const row =
+        gpt_->probabilities() + (seen - 1) * static_cast<std::size_t>(vocabulary);
+    const std::uint64_t bits =
+        random_bits(options_.seed, Purpose::kSample, 0, static_cast<std::uint64_t>(i));
+    double left = static_cast<double>(bits >> 11) * 0x1p-53;
+    int token = 0;
+    while (token + 1 < vocabulary && left >= static_cast<double>(row[token])) left -= row[token++];
+    tokens.push_back(static_cast<std::uint8_t>(token));
+    const char byte = byte_of(tokens.back(), vocabulary);
+    text += byte == '\n' || (byte >= ' ' && byte <= '~') ? byte : '?';  // fit to be printed
+  }
+  return text;
+}
+
+std::string Trainer::finish() {
+  save(options_.steps);
+  const double loss = say_held_out(options_.steps);
+  const std::string text = sample(options_.sample_bytes);
+  const std::uint64_t fingerprint = engine_.fingerprint();
+  if (!speaks()) return {};
+  fmt::print("# fingerprint of parameters and moments: {:016x}\n", fingerprint);
+  if (!text.empty()) fmt::print("{}\n", text);
+  std::vector<Level> levels = {{"best trigram", trigram_}};
+  if (source_.entropy > 0) levels.push_back({"grammar", source_.entropy});
+  Output(options_.svg_path)
+      .write(curve_svg(fmt::format("zero_gpt {}, loss of each step", options_.size.name), points_,
+                       levels));
+  if (options_.least_margin == 0 || trigram_ - loss >= static_cast<double>(options_.least_margin))
+    return {};
+  return fmt::format(
+      "--expect-margin: the held-out loss is {:.4f}, {:.4f} below the best trigram model's, not {}",
+      loss, trigram_ - loss, options_.least_margin);
+}
+
+}  // namespace
+
+std::vector<zero::Unit> engine_units(const Size& size) {
+  std::vector<zero::Unit> units;
+  for (const TensorUnit& unit : units_of(size)) {
+    zero::Unit made{unit.name, {}};
+    for (const Tensor& tensor : unit.tensors)
+      made.parameters.push_back({tensor.name, tensor.shape, tensor.decays()});
+    units.push_back(std::move(made));
+  }
+  return units;
+}
+
+std::string engine_refuses(const Options& options) {
+  try {
+    const zero::Memory memory =
+        zero::memory_of(engine_units(options.size), options.engine, options.processes);
+    const std::uint64_t limit = options.engine.memory_limit_bytes;
+    if (limit == 0 || memory.total() <= limit) return {};
+    return fmt::format(
+        "--memory-limit: a rank needs {} bytes (parameters {}, gradients {}, optimizer {}, "
+        "gathered {}, reducing {}) and may have {}; use a later stage, more ranks, or a smaller "
+        "model",
+        memory.total(), memory.parameters, memory.gradients, memory.optimizer, memory.gathered,
+        memory.reducing, limit);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
+std::string train(Communicator& comm, const Options& options, const TextSource& source,
+                  const Text& text) {
+  return Trainer(comm, options, source, text).run();
+}
+
+}  // namespace tutti::gpt
