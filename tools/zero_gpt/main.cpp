@@ -17,6 +17,7 @@
 #include "tutti/tutti.hpp"
 #include "zero_gpt/corpus.hpp"
 #include "zero_gpt/options.hpp"
+#include "zero_gpt/products.hpp"
 #include "zero_gpt/text.hpp"
 #include "zero_gpt/train.hpp"
 
@@ -108,6 +109,10 @@ int run(int argc, char** argv) {
   try {
     if (const std::string why = engine_refuses(options); !why.empty())
       throw std::invalid_argument(why);
+    if (options.matmul == Matmul::kBlas && !find_blas(1))
+      throw std::invalid_argument(
+          "--matmul blas: no BLAS was found when this was built; install libopenblas-dev and "
+          "configure again, or leave it out");
     source = read_text(options.text_path);
     text.emplace(source.bytes, options.size);
     if (speaks) {

@@ -199,6 +199,7 @@ ParsedOptions parse_options(int argc, char** argv, int launched, bool speaks) {
       "Trains a byte-level GPT-2 on Tutti's sharded optimizer, on the processes of --procs or of "
       "mpirun, srun or torchrun.",
       "zero_gpt");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   auto* const procs = app.add_option("--procs", options.processes, "Processes to fork, one a rank")
                           ->check(CLI::Range(1, kMostProcesses))
                           ->capture_default_str();

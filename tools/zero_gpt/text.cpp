@@ -29,8 +29,9 @@ Text::Text(std::string_view bytes, const Size& size)
       context_(static_cast<std::size_t>(size.context)) {
   const std::size_t least = 10 * (context_ + 1);
   if (bytes.size() < least)
-    throw std::invalid_argument("the text has " + std::to_string(bytes.size()) +
-                                " bytes; this model needs at least " + std::to_string(least));
+    throw std::invalid_argument("--text: the text has " + std::to_string(bytes.size()) +
+                                " bytes; --model " + std::string(size.name) + " needs at least " +
+                                std::to_string(least));
   tokens_.reserve(bytes.size());
   for (const char byte : bytes) tokens_.push_back(token_of(byte, size.vocabulary));
 }

@@ -119,7 +119,7 @@ Trainer::Trainer(Communicator& comm, const Options& options, const TextSource& s
 void Trainer::choose_products() {
   blas_ = find_blas(threads_.count());
   if (options_.matmul != Matmul::kBlas) return;
-  if (!blas_) throw std::runtime_error("--matmul blas: no BLAS was found when this was built");
+  if (!blas_) throw std::runtime_error("there is no BLAS");  // main() has looked for it
   gpt_->set_multiply(blas_->multiply);
 }
 

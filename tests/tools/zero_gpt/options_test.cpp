@@ -29,11 +29,11 @@ Outcome parse(std::vector<std::string> arguments, int launched = 1, bool speaks 
 
 TEST(Options, FlagsReachTheEngine) {
   const Outcome outcome = parse(
-      {"--procs",     "3",    "--stage",      "zero2",    "--model",        "odd",
-       "--slots",     "12",   "--microsteps", "2",        "--order",        "fast",
-       "--compute",   "half", "--reduce",     "bfloat16", "--no-overlap",   "--keep-after-forward",
-       "--prefetch",  "2",    "--clip",       "0.5",      "--memory-limit", "64M",
-       "--optimizer", "sgd",  "--momentum",   "0.8"});
+      {"--procs",        "3",    "--stage",      "zero2",    "--model",      "odd",
+       "--slots",        "12",   "--microsteps", "2",        "--order",      "fast",
+       "--compute",      "half", "--reduce",     "bfloat16", "--no-overlap", "--keep-after-forward",
+       "--prefetch",     "9",    "--prefetch",   "2",        "--clip",       "0.5",
+       "--memory-limit", "64M",  "--optimizer",  "sgd",      "--momentum",   "0.8"});
   ASSERT_TRUE(outcome.parsed.options) << outcome.errors;
   const Options& options = *outcome.parsed.options;
   EXPECT_EQ(options.processes, 3);
