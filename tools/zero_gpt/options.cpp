@@ -148,6 +148,9 @@ void add_output_flags(CLI::App& app, Options& options) {
   app.add_option("--eval-every", options.eval_every,
                  "Steps between measurements on the held-out text; 0: at the end")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--eval-windows", options.eval_windows,
+                 "Windows of the held-out text to measure; 0: all")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--expect-margin", options.least_margin,
                  "Fail unless the held-out loss ends so many nats below the best trigram model's")
       ->check(CLI::NonNegativeNumber);

@@ -34,6 +34,7 @@ struct Options {
   std::string save_path, load_path;
   int save_every = 0;      // 0: at the end
   int eval_every = 0;      // 0: at the end
+  int eval_windows = 0;    // of the held-out text; 0: all
   float least_margin = 0;  // of the trained model over the trigram model; 0: any
   int log_every = 10;
   int threads = 0;  // of a rank; 0: the cores divided among the forked ranks

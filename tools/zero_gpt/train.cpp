@@ -265,7 +265,8 @@ void Trainer::say_progress(const Point& point) {
 // Nats per token of the held-out windows. Ranks take turns, each as many windows as it has memory
 // for; all make the same calls, and the windows' losses are added in order.
 double Trainer::held_out_loss() {
-  const int windows = text_.held_out_windows(), ranks = comm_.nranks();
+  const int all = text_.held_out_windows(), ranks = comm_.nranks();
+  const int windows = options_.eval_windows == 0 ? all : std::min(all, options_.eval_windows);
   std::vector<double> losses(static_cast<std::size_t>(windows));
   std::vector<double> some(static_cast<std::size_t>(most_sequences_));
   batch_.slots = most_sequences_;
