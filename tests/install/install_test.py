@@ -16,7 +16,7 @@ import sys
 
 LIBRARY = "libtutti.so"
 PROGRAMS = ["all_reduce_perf", "tutti-plan", "tutti-info", "tutti-sim", "tutti-tune",
-            "tutti-validate", "regret"]
+            "tutti-validate", "zero_memory", "regret"]
 SCRIPTS = ["tutti_perf"]
 
 
