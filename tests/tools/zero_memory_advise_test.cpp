@@ -119,6 +119,38 @@ TEST(Advise, TakesMicrobatchAndRecomputationThatFit) {
   }
 }
 
+// One rank, so that a step is its operations: 6 P D, the attention's where they are asked for, and
+// those of the recomputation that little memory enforces.
+TEST(Advise, CountsOperationsAndActivations) {
+  AdviseQuestion question;
+  question.model = *find_model("gpt2");
+  const GptShape shape = *question.model.shape;
+  question.batch = 8;
+  question.sequence = shape.sequence;
+  question.memory_bytes = 80'000'000'000;
+  question.peak_flops = 1e15;
+  question.mfu = 0.5;
+  const double P = 124'439'808, D = 8 * 1024, attention = 12.0 * 12 * 768 * 1024 * D;
+  Advice best = advised(question).front();
+  EXPECT_NEAR(best.time.total(), 6 * P * D / 0.5e15, 1e-9);
+  EXPECT_EQ(best.recomputation, Recomputation::kNone);
+  question.attention = true;
+  EXPECT_NEAR(advised(question).front().time.total(), (6 * P * D + attention) / 0.5e15, 1e-9);
+  question.attention = false;
+  // Less than one sequence needs without recomputation: 3.28 GB, with selective 2.58.
+  question.memory_bytes = 2'900'000'000;
+  best = advised(question).front();
+  EXPECT_EQ(best.recomputation, Recomputation::kSelective);
+  EXPECT_NEAR(best.time.total(), (6 * P * D + attention / 3) / 0.5e15, 1e-9);
+  EXPECT_DOUBLE_EQ(best.memory.activations,
+                   activation_bytes(shape, best.microbatch, Recomputation::kSelective).total());
+  question.memory_bytes = 2'500'000'000;
+  best = advised(question).front();
+  EXPECT_EQ(best.recomputation, Recomputation::kFull);
+  EXPECT_NEAR(best.time.total(), (8 * P * D + attention / 3) / 0.5e15, 1e-9);
+  EXPECT_LE(best.memory.total(), 2.5e9);
+}
+
 // More memory never makes the best step slower.
 TEST(Advise, MoreMemoryIsNeverSlower) {
   AdviseQuestion question = small();

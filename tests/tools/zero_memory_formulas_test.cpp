@@ -114,6 +114,13 @@ TEST(ModelState, LeastRanksAndLargestModelAreTheEdges) {
     }
 }
 
+TEST(ModelState, LargestModelIsBounded) {
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  EXPECT_EQ(largest_model(Stage::kZero3, {1, 0, 0}, 1 << 21, kMost), kMost);
+  EXPECT_EQ(largest_model(Stage::kDdp, {1, 0, 0}, 1 << 21, kMost), kMost);
+  EXPECT_EQ(largest_model(Stage::kDdp, kMixed, 4, 15), 0U);
+}
+
 TEST(ModelState, PaddedUnitsAreExact) {
   EXPECT_EQ(padded_elements(1, 4), 128U);
   EXPECT_EQ(padded_elements(128, 4), 128U);

@@ -180,6 +180,7 @@ TEST(ZeroMemory, BadInputIsOneLine) {
       {"--model 7b --mfu 1.5", "--mfu 1.5 is not above 0 and at most 1"},
       {"--model 7b --mfu nan", "--mfu nan is not above 0"},
       {"--model 7b --batch 100", "not divisible by 64 ranks of microbatch 1"},
+      {"--model 7b --ranks 2e6 --microbatch 1e6 --microsteps 1e6", "4.096e+21 tokens in a step"},
       {"--model gpt3 --tensor-parallel 7", "does not divide the 96 heads"},
       {"--model 7b --gpu-memory -1", "--gpu-memory -1 is not a whole number"},
       {"--model 7b --svg /nonexistent/a.svg", "--svg /nonexistent/a.svg: cannot write"},

@@ -63,6 +63,19 @@ Status check_rates(const Flags& flags) {
   return positive("--days", flags.days, 1e6);
 }
 
+// The tokens of a step are counted in 64 bits.
+Status check_tokens(const ReportQuestion& question) {
+  const std::uint64_t sequence = question.model.shape ? question.model.shape->sequence : 1;
+  const double tokens = static_cast<double>(question.ranks) *
+                        static_cast<double>(question.microbatch) *
+                        static_cast<double>(question.microsteps) * static_cast<double>(sequence);
+  if (tokens <= kMostTokens) return {};
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("--ranks x --microbatch x --microsteps are {:.4g} tokens in a "
+                                "step; the most are {:.4g}",
+                                tokens, kMostTokens));
+}
+
 Result<TensorParallel> tensor_of(const Flags& flags, const Model& model) {
   TUTTI_TRY_ASSIGN(const std::uint64_t ranks,
                    whole("--tensor-parallel", flags.tensor_parallel, 1, kMostRanks));
@@ -188,6 +201,7 @@ Result<ReportQuestion> report_question(const Flags& flags) {
   TUTTI_TRY_ASSIGN(question.microbatch,
                    whole("--microbatch", flags.microbatch.value_or(1), 1, 1 << 20));
   TUTTI_TRY_ASSIGN(question.microsteps, microsteps_of(flags, question.ranks, question.microbatch));
+  TUTTI_TRY(check_tokens(question));
   TUTTI_TRY_ASSIGN(question.tensor, tensor_of(flags, question.model));
   TUTTI_TRY_ASSIGN(question.stages, whole("--pipeline", flags.pipeline, 1, kMostPipeline));
   TUTTI_TRY_ASSIGN(question.pipeline_microbatches,

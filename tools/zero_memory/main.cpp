@@ -54,8 +54,8 @@ Status print_advice(const Flags& flags) {
     print(object);
     return {};
   }
-  print(fmt::format("# on {} ({} hosts), collectives as profile {} prices them\n", cluster.name,
-                    cluster.nodes, profile.name));
+  print(fmt::format("# cluster {}, hosts: {}; collectives as profile {} prices them\n",
+                    cluster.name, cluster.nodes, profile.name));
   print(to_text(question, advice));
   return {};
 }

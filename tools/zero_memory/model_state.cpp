@@ -73,7 +73,10 @@ std::uint64_t largest_model(Stage stage, const Accounting& accounting, std::uint
   const Split of = split(stage, accounting);
   __extension__ using Wide = unsigned __int128;
   const Wide bytes = Wide{of.whole} * ranks + of.shared;  // of N parameters' worth
-  return bytes == 0 ? 0 : static_cast<std::uint64_t>(Wide{memory_bytes} * ranks / bytes);
+  if (bytes == 0) return 0;
+  const Wide most = Wide{memory_bytes} * ranks / bytes;
+  return static_cast<std::uint64_t>(
+      std::min<Wide>(most, std::numeric_limits<std::uint64_t>::max()));
 }
 
 std::uint64_t padded_elements(std::uint64_t elements, std::uint64_t shards,

@@ -139,7 +139,7 @@ std::string to_text(const AdviseQuestion& question, const std::vector<Advice>& a
   if (!question.model.shape) text += "# activations are not counted: the shape is unknown\n";
   text += fmt::format(
       "#{:<16}{:>10}{:>10}{:>6}{:>6} | {:>10}{:>10}{:>10}{:>10}{:>10}{:>10} | "
-      "{:>8}{:>8}{:>9}{:>9} | {:>10}\n",
+      "{:>9} {:>9} {:>9} {:>9} | {:>9}\n",
       "strategy", "time (ms)", "recompute", "b", "G", "compute", "communic.", "hidden", "exposed",
       "update", "MFU (%)", "state", "units", "activat.", "total", "sent (GB)");
   for (const Advice& each : advice) {
@@ -149,7 +149,7 @@ std::string to_text(const AdviseQuestion& question, const std::vector<Advice>& a
                                         static_cast<double>(question.batch * question.sequence));
     text += fmt::format(
         "{:<17}{:>10.4g}{:>10}{:>6}{:>6} | {:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.4g}{:>10.3g} "
-        "| {:>8.4g}{:>8.4g}{:>9.4g}{:>9.4g} | {:>10.4g}\n",
+        "| {:>9.3g} {:>9.3g} {:>9.3g} {:>9.3g} | {:>9.3g}\n",
         each.name(), 1e3 * time.total(), name_of(each.recomputation), each.microbatch,
         each.sharding.microsteps, 1e3 * time.compute, 1e3 * time.communication,
         1e3 * (time.communication - time.exposed), 1e3 * time.exposed, 1e3 * time.update,
