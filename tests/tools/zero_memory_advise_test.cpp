@@ -72,6 +72,24 @@ TEST(Advise, OrderIsTheOneByHand) {
   EXPECT_NEAR(advice[5].time.update, 0.02, 1e-9);
 }
 
+// Units are padded to the shards of each strategy: 100 + 99 elements to 256 + 256 for 8 shards of
+// whole lines, to 128 + 128 for the 2 or 4 of a host.
+TEST(Advise, PadsUnitsToTheShardsOfEachStrategy) {
+  AdviseQuestion question = small();
+  question.model = {"odd", 199, {}};
+  question.ranks = 8;
+  for (const std::uint64_t in_host : {2U, 4U}) {
+    question.ranks_per_host = in_host;
+    for (const Advice& each : advised(question)) {
+      const std::uint64_t shards = each.hybrid ? in_host : 8, padded = each.hybrid ? 128 : 256;
+      const std::vector<std::uint64_t> units{padded, padded};
+      EXPECT_EQ(each.memory.state.total(),
+                exact_state_bytes(units, each.sharding.stage, question.accounting, shards).total())
+          << each.name();
+    }
+  }
+}
+
 TEST(Advise, SaysWhyOneIsImpossible) {
   AdviseQuestion question = small();
   question.memory_bytes = 47'000'000'000;

@@ -199,6 +199,17 @@ TEST(ActivationsTest, AreThoseOfAGpt3Layer) {
   EXPECT_DOUBLE_EQ(parts.perceptron, 19 * sbh);
 }
 
+TEST(ActivationsTest, CountWhatIsAliveBesideTheStored) {
+  const GptShape shape = shape_of("gpt3");
+  const LayerParts parts = layer_parts(shape, 2);
+  const double sbh = 2 * 2048.0 * 12288;
+  const auto of = [&](Recomputation each) { return activation_bytes(shape, 2, each); };
+  EXPECT_DOUBLE_EQ(of(Recomputation::kNone).working, 0);
+  EXPECT_DOUBLE_EQ(of(Recomputation::kSelective).working, parts.scores);
+  EXPECT_DOUBLE_EQ(of(Recomputation::kFull).working, parts.total() - 2 * sbh);
+  EXPECT_DOUBLE_EQ(of(Recomputation::kFull).output, 4 * sbh * (1 + 50257.0 / 12288));
+}
+
 TEST(ActivationsTest, TensorParallelSplitsWhatTheTablesSay) {
   const GptShape shape = shape_of("gpt3");
   const double sbh = 2048.0 * 12288, scores = 5.0 * 96 * 2048 / 12288;
