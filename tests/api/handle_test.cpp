@@ -234,15 +234,32 @@ TEST(Misuse, DestroyIsRefusedWhileAnotherThreadIsInACall) {
 
 // The thread sanitizer has a thread of its own, so that nothing is certain there.
 #if !defined(__SANITIZE_THREAD__)
-TEST(Misuse, AForgottenGroupIsToldAtOnce) {
-  tuttiComm_t comms[2] = {};
-  ASSERT_EQ(tuttiCommInitAll(comms, 2, nullptr), tuttiSuccess);
+void forget_the_group() {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.opTimeoutMs = 5000;
+  std::vector<Communicator> comms = Communicator::init_all(2, config);
   float value = 1;
-  EXPECT_EQ(tuttiAllReduce(&value, &value, 1, tuttiFloat, tuttiSum, comms[0], nullptr),
+  EXPECT_EQ(tuttiAllReduce(&value, &value, 1, tuttiFloat, tuttiSum, comms[0].get(), nullptr),
             tuttiInvalidUsage);
-  EXPECT_THAT(tuttiGetLastError(comms[0]),
+  EXPECT_THAT(tuttiGetLastError(comms[0].get()),
               HasSubstr("waits for rank 1, which belongs to the same thread: put the calls"));
-  for (tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+  for (Communicator& comm : comms) comm.abort();
+}
+
+TEST(Misuse, AForgottenGroupIsToldAtOnce) { forget_the_group(); }
+
+// The parent has a thread of the library, which the child has not.
+TEST(Misuse, AForgottenGroupIsToldAtOnceInAForkedChildToo) {
+  static_cast<void>(UniqueId::create());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    forget_the_group();
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 #endif
 
