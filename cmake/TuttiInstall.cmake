@@ -37,15 +37,17 @@ foreach(program all_gather_perf all_reduce_perf alltoall_perf alltoallv_perf bro
 endforeach()
 
 # Runs the perf tools beside other libraries; its modules and the programs that it compiles.
-install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/tutti_perf.py DESTINATION ${CMAKE_INSTALL_BINDIR}
-        RENAME tutti_perf)
-install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi.py ${PROJECT_SOURCE_DIR}/perf/hosts.py
-              ${PROJECT_SOURCE_DIR}/perf/perf_page.py
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf)
-install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi/collectives.h
-              ${PROJECT_SOURCE_DIR}/perf/compare_mpi/mpi_collective.c
-              ${PROJECT_SOURCE_DIR}/perf/compare_mpi/gloo_collective.cpp
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf/compare_mpi)
+if(TARGET all_reduce_perf)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/tutti_perf.py DESTINATION ${CMAKE_INSTALL_BINDIR}
+          RENAME tutti_perf)
+  install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi.py ${PROJECT_SOURCE_DIR}/perf/hosts.py
+                ${PROJECT_SOURCE_DIR}/perf/perf_page.py
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf)
+  install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi/collectives.h
+                ${PROJECT_SOURCE_DIR}/perf/compare_mpi/mpi_collective.c
+                ${PROJECT_SOURCE_DIR}/perf/compare_mpi/gloo_collective.cpp
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf/compare_mpi)
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})

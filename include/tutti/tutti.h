@@ -48,8 +48,8 @@
  *     of a new size needs the same care once 16 MiB of plans are on the GPU.
  *
  * Order. All ranks of a communicator issue their collective calls in the same order, with the same
- * count, data type, operation and root. If calls do not match, every rank gets tuttiInvalidUsage
- * with a message that names both sides.
+ * count, data type, operation and root. If calls do not match, ranks get tuttiInvalidUsage with a
+ * message that names both sides: one that only sends, like a root, maybe from a later call.
  *
  * Threads. Different communicators may be used by different threads at the same time. One
  * communicator is used by one thread at a time, and every call but those that put work on streams

@@ -123,7 +123,13 @@ Status set_operation(Call& call, int op, Communicator& communicator, const char*
     return {};
   }
   const std::optional<ReduceOp> known = reduce_op_of(op);
-  if (!known) return bad_argument(function, fmt::format("{} is not a valid tuttiRedOp_t", op));
+  if (!known)
+    return bad_argument(
+        function,
+        fmt::format("{} is not a valid tuttiRedOp_t{}", op,
+                    op < tuttiFirstMadeOp
+                        ? ""
+                        : " of this communicator: it was destroyed, or made for another"));
   call.op = *known;
   return {};
 }
