@@ -42,11 +42,4 @@ std::string error_of(Function&& function) {
 }
 inline constexpr const char* kIndexFile = "index.json";
 
-// Of the kept range, what this rank writes: its shard.
-[[nodiscard]] inline Range written(const Kept& kept, int unit) {
-  const std::uint64_t skipped = kept.state.kept(unit).begin;
-  const Range shard = kept.state.shard(unit);
-  return {shard.begin - skipped, shard.end - skipped};
-}
-
 }  // namespace tutti::zero

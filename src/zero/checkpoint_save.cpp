@@ -40,7 +40,7 @@ class ShardWriter {
 
  private:
   void write(int unit, const Piece& piece) {
-    const Range range = written(kept_, unit);
+    const Range range = kept_.state.own_part(unit);
     const std::uint64_t begin = std::max(piece.offset, range.begin);
     const std::uint64_t end = std::min(piece.offset + piece.elements, range.end);
     const Unit& of = kept_.units[static_cast<std::size_t>(unit)];

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "zero/checkpoint.hpp"
-#include "zero/fingerprint.hpp"
 
 namespace tutti::zero {
 namespace {
@@ -64,13 +63,20 @@ void Engine::Implementation::check_usable() const {
   if (failure) std::rethrow_exception(failure);
 }
 
-void Engine::Implementation::check_between_steps(const char* function) const {
+void Engine::Implementation::check_unused(const char* function) const {
   check_usable();
   const auto used = std::ranges::find_if(uses, [](int scopes) { return scopes > 0; });
   if (used != uses.end())
     throw std::invalid_argument(std::string(function) + "() while unit '" +
                                 units[static_cast<std::size_t>(used - uses.begin())].name +
                                 "' is in use");
+}
+
+void Engine::Implementation::check_at_rest(const char* function) const {
+  check_unused(function);
+  if (sums.is_begun())
+    throw std::invalid_argument(std::string(function) +
+                                "() before the step that has begun was ended by step()");
 }
 
 template <typename Function>
@@ -99,7 +105,7 @@ void Engine::Implementation::at_scope_end(Function&& function) noexcept {
 
 template <typename Optimizer>
 float Engine::Implementation::step(const Optimizer& optimizer) {
-  check_between_steps("step");
+  check_unused("step");
   static_cast<void>(terms_of(optimizer, 1, 1));
   return collectively([&] {
     sums.finish();
@@ -130,9 +136,7 @@ Engine::Engine(Communicator& comm, std::span<const Unit> units, const Config& co
 Engine::~Engine() = default;
 
 void Engine::initialize(const Fill& fill) {
-  it_->check_between_steps("initialize");
-  if (it_->sums.is_begun())
-    throw std::invalid_argument("initialize() before the step that has begun was ended by step()");
+  it_->check_at_rest("initialize");
   it_->collectively([&] {
     for (int unit = 0; unit < it_->layout.units(); ++unit)
       for (const Piece& piece : it_->state.pieces(unit)) {
@@ -214,25 +218,17 @@ float Engine::step(const AdamW& optimizer) { return it_->step(optimizer); }
 float Engine::step(const Sgd& optimizer) { return it_->step(optimizer); }
 
 void Engine::save(const std::filesystem::path& path, const std::string& note) {
-  it_->check_between_steps("save");
-  if (it_->sums.is_begun())
-    throw std::invalid_argument("save() before the step that has begun was ended by step()");
-  it_->collectively([&] {
-    save_checkpoint({it_->plan, it_->layout, it_->units, it_->state, it_->links}, path,
-                    it_->update.progress, note);
-  });
+  it_->check_at_rest("save");
+  it_->collectively([&] { save_checkpoint(it_->kept(), path, it_->update.progress, note); });
 }
 
 std::string Engine::load(const std::filesystem::path& path) {
-  it_->check_between_steps("load");
-  if (it_->sums.is_begun())
-    throw std::invalid_argument("load() before the step that has begun was ended by step()");
+  it_->check_at_rest("load");
   return it_->collectively([&] {
     it_->update.wait_all();
     if (it_->residency) it_->residency->drop();
     Progress progress = it_->update.progress;
-    std::string note = load_checkpoint({it_->plan, it_->layout, it_->units, it_->state, it_->links},
-                                       path, progress);
+    std::string note = load_checkpoint(it_->kept(), path, progress);
     if (it_->plan.config.loss_scaling.initial == 0) progress.loss_scale = 1;
     it_->update.progress = progress;
     it_->parameters_changed();
@@ -247,17 +243,12 @@ void Engine::read(int unit, int parameter, std::span<float> values) {
   if (values.size() != elements)
     throw std::invalid_argument("read() into " + std::to_string(values.size()) +
                                 " values of a parameter that has " + std::to_string(elements));
-  it_->collectively([&] {
-    read_parameter({it_->plan, it_->layout, it_->units, it_->state, it_->links}, unit, parameter,
-                   values);
-  });
+  it_->collectively([&] { read_parameter(it_->kept(), unit, parameter, values); });
 }
 
 std::uint64_t Engine::fingerprint() {
   it_->check_usable();
-  return it_->collectively([&] {
-    return fingerprint_of({it_->plan, it_->layout, it_->units, it_->state, it_->links});
-  });
+  return it_->collectively([&] { return fingerprint_of(it_->kept()); });
 }
 
 const Layout& Engine::layout() const { return it_->layout; }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "zero/fingerprint.hpp"
 #include "zero/residency.hpp"
 #include "zero/sums.hpp"
 #include "zero/update.hpp"
@@ -28,8 +29,10 @@ struct TUTTI_ZERO_HIDDEN Engine::Implementation {
   void check_parameter(int unit, int parameter) const;
   // Throws what a scope's end could not, and after it that the engine is of no use.
   void check_usable() const;
-  // Throws std::invalid_argument where a step is under way or parameters are in use.
-  void check_between_steps(const char* function) const;
+  // Throws std::invalid_argument where parameters are in use, and the other one also where a step
+  // is under way.
+  void check_unused(const char* function) const;
+  void check_at_rest(const char* function) const;
   // Runs a part of a collective call: if it throws, the engine can only be destroyed.
   template <typename Function>
   auto collectively(Function&& function);
@@ -42,6 +45,7 @@ struct TUTTI_ZERO_HIDDEN Engine::Implementation {
   // What is kept has changed: the compute copies follow.
   void parameters_changed();
   [[nodiscard]] const std::byte* parameters(int unit);
+  [[nodiscard]] Kept kept() { return {plan, layout, units, state, links}; }
 
   std::vector<Unit> units;
   Layout layout;

@@ -40,14 +40,8 @@ std::uint64_t sum_of(const float* values, std::uint64_t first, std::uint64_t cou
   return sum;
 }
 
-// Of all elements of a replica each is counted by one rank.
-Range counted(const Kept& kept, int unit) {
-  const Range all = kept.state.kept(unit), shard = kept.state.shard(unit);
-  return {shard.begin - all.begin, shard.end - all.begin};
-}
-
 std::uint64_t sum_of_unit(const Kept& kept, int unit) {
-  const Range range = counted(kept, unit);
+  const Range range = kept.state.own_part(unit);
   const std::array<const float*, kArrays> arrays{
       kept.state.master(unit), kept.state.first_moments(unit), kept.state.second_moments(unit)};
   std::uint64_t sum = 0;

@@ -47,6 +47,13 @@ class State {
   // Where the sum over all slots of the kept gradients is at the end of a step.
   [[nodiscard]] float* kept_gradients(int unit);
   [[nodiscard]] Range shard(int unit) const { return layout_->shard(unit, shard_); }
+  // The same within the kept range. Of all elements of a replica each is in one rank's, with kDdp
+  // too.
+  [[nodiscard]] Range own_part(int unit) const {
+    const Range of_unit = shard(unit);
+    const std::uint64_t before = kept(unit).begin;
+    return {of_unit.begin - before, of_unit.end - before};
+  }
 
   // What was allocated.
   void add_to(Memory& memory) const;

@@ -28,11 +28,9 @@ Update::Update(const Plan& plan, const Layout& layout, std::span<const Unit> uni
   if (initial != 0) progress.loss_scale = initial;
 }
 
-// Each element in the shard of one rank of a replica, with kDdp too.
 std::span<const float> Update::shard_gradients(int unit) {
-  const Range shard = state_.shard(unit);
-  const std::uint64_t skipped = shard.begin - state_.kept(unit).begin;
-  return {state_.kept_gradients(unit) + skipped, static_cast<std::size_t>(shard.elements())};
+  const Range own = state_.own_part(unit);
+  return {state_.kept_gradients(unit) + own.begin, static_cast<std::size_t>(own.elements())};
 }
 
 double Update::norm() {

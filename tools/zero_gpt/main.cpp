@@ -67,6 +67,9 @@ int run_rank(perf::Job& job, const Options& options, const TextSource& source, c
     try {
       missed = train(comm, options, source, text);
       comm.finalize();
+      // A full disk shows only now.
+      if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+        throw std::runtime_error("standard output cannot be written");
     } catch (const std::exception& error) {
       // Before others can meet what comes of it.
       static_cast<void>(job.claim_failure(fmt::format("rank {}: {}", job.process(), error.what())));

@@ -28,7 +28,7 @@ struct StartFacts {
 
 // Of the steps since the last line.
 struct Progress {
-  int step = 0, steps_since = 1;
+  int step = 0, steps_since = 0;
   double loss = 0;
   float learning_rate = 0, gradient_norm = 0;
   double seconds = 0;

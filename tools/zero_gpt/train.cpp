@@ -241,12 +241,11 @@ Point Trainer::train_step(int step) {
   point.loss = std::accumulate(shared.begin(), shared.end() - 2, 0.0) / tokens;
   since_.sent_bytes += shared[slots];
   since_.stall_seconds += shared[slots + 1];
-  ++since_.step;
+  ++since_.steps_since;
   return point;
 }
 
 void Trainer::say_progress(const Point& point) {
-  since_.steps_since = since_.step;
   since_.step = point.step;
   since_.loss = point.loss;
   since_.learning_rate = point.learning_rate;

@@ -99,5 +99,9 @@ TEST_F(ZeroGpt, MistakesAreOneLine) {
   }
 }
 
+TEST_F(ZeroGpt, LostOutputIsAFailure) {
+  static_cast<void>(run("--model nano --steps 1 > /dev/full", 1));
+}
+
 }  // namespace
 }  // namespace tutti::gpt
