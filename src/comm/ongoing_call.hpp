@@ -83,6 +83,7 @@ class OngoingCall {
   [[nodiscard]] std::optional<Error> trouble_with(Rank peer, std::int64_t waited_ns, bool left);
   // Checks whether the path to a peer works; of one of another host, now and then, what it does.
   [[nodiscard]] std::optional<Error> lost_way(Rank peer, std::int64_t waited_ns);
+  [[nodiscard]] Status own_health();
   // Has its connection broken, or said goodbye?
   [[nodiscard]] bool is_cut_off(Rank peer) const;
   void tell_wait(Rank peer, std::int64_t waited_ns);

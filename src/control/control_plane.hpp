@@ -149,6 +149,9 @@ class ControlPlane : public ControlChannel {
   [[nodiscard]] Status barrier(Deadline deadline) {
     return allgather({}, deadline).map([](const std::vector<std::byte>&) {});
   }
+  // kSystemError while ranks that connect to this one's service have had to wait for a second
+  // because this process has no descriptor for them. Any thread.
+  [[nodiscard]] virtual Status health() const { return {}; }
   // This rank cannot go on: whoever waits for it in the next exchange gets kRemoteError, by name.
   // User thread.
   virtual void call_off() {}

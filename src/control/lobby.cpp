@@ -71,12 +71,16 @@ void Lobby::starve(int error_number) {
   loop_.modify(listener_token_, 0);
 }
 
-std::optional<Error> Lobby::starved(std::int64_t at_ns) const {
-  if (starved_since_ns_ == INT64_MAX || at_ns - starved_since_ns_ < kStarvedNs) return std::nullopt;
+int Lobby::starved(std::int64_t at_ns) const {
+  if (starved_since_ns_ == INT64_MAX || at_ns - starved_since_ns_ < kStarvedNs) return 0;
+  return starved_errno_;
+}
+
+Error starved_error(int error_number) {
   return errno_error(
              "this process has no free descriptor for the connections of other ranks; raise "
              "'ulimit -n'",
-             starved_errno_)
+             error_number)
       .value();
 }
 

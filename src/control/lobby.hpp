@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string_view>
 
 #include "base/log.hpp"
@@ -55,8 +54,8 @@ class Lobby {
   // Drops who is late, accepts again after a pause. Call after every turn of the loop.
   void tick(std::int64_t at_ns);
   // For kStarvedNs the process has had no descriptor for those who knock: nobody should wait for
-  // it. Then why, else nothing.
-  [[nodiscard]] std::optional<Error> starved(std::int64_t at_ns) const;
+  // it. Then the errno, else 0.
+  [[nodiscard]] int starved(std::int64_t at_ns) const;
   // When tick() has something to do at the latest; INT64_MAX: never.
   [[nodiscard]] std::int64_t next_tick_ns() const;
   // Sends `packet`, as the first after the handshake, to all whose handshake may be complete in
@@ -105,5 +104,8 @@ class Lobby {
   std::uint16_t other_version_ = 0;
   std::uint64_t warnings_ = 0;  // of them, those that a line may have said
 };
+
+// What that is to people.
+[[nodiscard]] Error starved_error(int error_number);
 
 }  // namespace tutti::control

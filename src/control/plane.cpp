@@ -25,6 +25,9 @@ constexpr int kMostSearchSteps = 64;
 // When to ask first whether a rank that sends nothing is still there, and how long.
 constexpr std::int64_t kFirstProbeNs = 500'000'000;
 constexpr std::int64_t kProbeNs = 100'000'000;
+// A peer that has not let a watched connection in by then, while it is in a call of its own
+// already, may lack the descriptors for it.
+constexpr std::int64_t kWatchNs = 10'000'000'000;
 
 Status check_size(std::size_t blob_bytes, std::int32_t ranks) {
   if (blob_bytes <= kMaxExchangeBytes / static_cast<std::size_t>(ranks)) return {};
@@ -288,12 +291,12 @@ void Plane::connect_watches(Deadline deadline) {
     const std::string& address = address_between(self_, members_[static_cast<std::size_t>(peer)]);
     if (address.empty()) continue;
     const Stop stop(stop_->fd(), over_ ? &over_ : nullptr);
-    Result<Channel> channel = open_connection(
-        address, options_.key, {.rank = options_.rank, .peer = peer, .ranks = options_.ranks}, stop,
-        deadline);
+    const Deadline by{std::min(deadline.at_ns, now_ns() + kWatchNs)};
+    Result<Channel> channel =
+        open_connection(address, options_.key,
+                        {.rank = options_.rank, .peer = peer, .ranks = options_.ranks}, stop, by);
     const Status sent =
-        channel ? send_within(*channel, start_frame({.type = FrameType::kWatch}).bytes(), stop,
-                              deadline)
+        channel ? send_within(*channel, start_frame({.type = FrameType::kWatch}).bytes(), stop, by)
                 : tl::unexpected(channel.error());
     if (sent)
       service_->add_watch(peer, *std::move(channel));

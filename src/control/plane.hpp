@@ -56,6 +56,7 @@ class Plane final : public ControlPlane {
 
   [[nodiscard]] Rank rank() const override { return options_.rank; }
   [[nodiscard]] const std::vector<PeerInfo>& peers() const override { return peers_; }
+  [[nodiscard]] Status health() const override { return service_->health(); }
   void serve(RequestKind kind, Handler handler) override;
   [[nodiscard]] Result<Reply> call(Rank peer, RequestKind kind, std::span<const std::byte> payload,
                                    Deadline deadline) override;

@@ -93,13 +93,23 @@ Status Service::open_lobby(Listener listener) {
   return lobbies_.back()->open();
 }
 
-void Service::tick(Lobby& lobby, std::int64_t at_ns) {
-  lobby.tick(at_ns);
-  auto error = lobby.starved(at_ns);
-  if (!error) return;
-  error->message = fmt::format("rank {}: {}", identity_.self, error->message);
-  error->culprit = identity_.self;
-  mailbox_.fail(std::move(*error));  // a rank that sends us something would wait for ever
+// A rank that sends us something would wait for ever.
+void Service::note_starved(std::int64_t at_ns) {
+  int error_number = 0;
+  for (const auto& lobby : lobbies_)
+    if (error_number == 0) error_number = lobby->starved(at_ns);
+  if (error_number == starved_errno_.exchange(error_number, std::memory_order_relaxed)) return;
+  if (error_number == 0) return;
+  Error error = starved_error(error_number);
+  error.message = fmt::format("rank {}: {}", identity_.self, error.message);
+  error.culprit = identity_.self;
+  mailbox_.fail(std::move(error));
+}
+
+Status Service::health() const {
+  const int error_number = starved_errno_.load(std::memory_order_relaxed);
+  if (error_number == 0) return {};
+  return tl::unexpected(starved_error(error_number));
 }
 
 // Where memory is short, what was at hand is lost, and who waits for it finds out by its deadline;
@@ -120,7 +130,8 @@ void Service::turn() {
   for (const auto& lobby : lobbies_) next_ns = std::min(next_ns, lobby->next_tick_ns());
   loop_->run_once(next_ns);
   const std::int64_t at_ns = now_ns();
-  for (const auto& lobby : lobbies_) tick(*lobby, at_ns);
+  for (const auto& lobby : lobbies_) lobby->tick(at_ns);
+  note_starved(at_ns);
   peer_watch_->tick(at_ns);
   settle_deaths();
   look(at_ns);

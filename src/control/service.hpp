@@ -8,6 +8,7 @@
 // The public functions may be called from any thread; everything private runs on the service's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -79,6 +80,7 @@ class Service {
   // As ControlPlane's.
   void look_when(std::function<std::int64_t()> look);
   void look_soon();
+  [[nodiscard]] Status health() const;  // as ControlPlane's
   // Ends the thread and closes everything. In a forked child: only forgets it.
   void stop();
 
@@ -109,7 +111,7 @@ class Service {
   void turn();
   [[nodiscard]] Status open_lobby(Listener listener);
   void open_lobbies();
-  void tick(Lobby& lobby, std::int64_t at_ns);
+  void note_starved(std::int64_t at_ns);
   void admit(Channel channel, const Claim& claim);
   void on_event(ConnectionKey key, std::uint32_t events);
   [[nodiscard]] bool receive(ConnectionKey key);  // false: nothing more now
@@ -139,6 +141,7 @@ class Service {
   std::string address_;
   std::string tcp_address_;
   Mailbox mailbox_;
+  std::atomic<int> starved_errno_ = 0;  // 0: who knocks is let in
   std::unique_ptr<std::thread> thread_;
   std::uint64_t generation_ = fork_generation();
   bool running_ = true;

@@ -50,14 +50,14 @@ inline tuttiComm_t join(const testing::ForkedRank& self,
   return comm;
 }
 
-// Leaves one descriptor: enough to ask or to connect to another rank, too few to listen or to
-// accept.
+// From now on this process opens nothing: no number below the limit is free, or becomes free. (The
+// limit bounds poll(2), too.)
 inline void exhaust_descriptors() {
   const UniqueFd lowest_free(::eventfd(0, EFD_CLOEXEC));
-  ASSERT_TRUE(lowest_free);
+  ASSERT_GT(lowest_free.get(), STDERR_FILENO);
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  limit.rlim_cur = static_cast<rlim_t>(lowest_free.get()) + 1;
+  limit.rlim_cur = STDERR_FILENO + 1;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

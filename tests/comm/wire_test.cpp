@@ -255,8 +255,6 @@ TEST(WireFaults, WhatTheTransportLacksIsToldHereAndNamesThisRankToTheOthers) {
   const Meeting ended;
   run_tcp({.ranks = 2, .ranks_per_host = 1}, [&](tuttiComm_t& comm,
                                                  const testing::ForkedRank& self) {
-    // It lacks one to accept with, or, where a watched connection was being made meanwhile,
-    // one to connect with.
     if (self.rank == 0) exhaust_descriptors();
     const std::string told = sum_until_told(comm, self.rank, self.ranks);
     if (self.rank == 0) {
@@ -272,6 +270,30 @@ TEST(WireFaults, WhatTheTransportLacksIsToldHereAndNamesThisRankToTheOthers) {
     EXPECT_TRUE(ended.wait_for(self.ranks));
     abort(comm);
   });
+}
+
+// Rank 2 comes to the service of the rank three after it for the first time when it sends there.
+TEST(WireFaults, AReceiverWhoseServiceCannotLetTheSenderInSaysSo) {
+  const Meeting joined, poor, told;
+  run_tcp(
+      {.ranks = 5, .ranks_per_host = 1}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+        EXPECT_TRUE(joined.wait_for(self.ranks));
+        if (self.rank == 0) exhaust_descriptors();
+        EXPECT_TRUE(poor.wait_for(self.ranks));
+        std::int32_t value = 0;
+        if (self.rank == 0) {
+          EXPECT_EQ(tuttiRecv(&value, 1, tuttiInt32, 2, comm, nullptr), tuttiSystemError);
+          EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("no free descriptor for the connections"));
+        }
+        if (self.rank == 2) {
+          EXPECT_NE(tuttiSend(&value, 1, tuttiInt32, 0, comm, nullptr), tuttiSuccess);
+          EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 0 (pid "));
+        }
+        if (self.rank != 0) {
+          EXPECT_TRUE(told.wait_for(self.ranks - 1));
+        }
+        abort(comm);
+      });
 }
 #endif
 
