@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real launchers start the probe and the tools, without a flag that tells them of it.
 
-    launcher_test.py --probe tests/launch_probe [--perf ...] [--info ...] CASE
+    launcher_test.py --probe tests/launch_probe [--perf ...] [--info ...] [--train ...] CASE
 
 Exit status: 0 passed, 1 failed, 77 the launcher is not here (the reason is printed).
 """
@@ -132,6 +132,24 @@ class Launchers:
                 expect(re.search(rf"^ +rank +{rank} of {RANKS}$", done.output, re.MULTILINE),
                        f"tutti-info on rank {rank}")
 
+    def fingerprint(self, done):
+        """Of a run of zero_gpt, where one rank speaks for all."""
+        found = re.findall(r"# fingerprint of parameters and moments: (\w+)",
+                           done.succeeded().output)
+        expect(len(found) == 1, f"one fingerprint, are {found}")
+        return found[0]
+
+    def training(self, run):
+        """zero_gpt over all ranks has the bits of one process; `run` starts its command."""
+        if not self.options.train:
+            return
+        command = [self.options.train, "--model", "nano", "--steps", "2", "--batch", "1",
+                   "--eval-windows", "2"]
+        alone = self.fingerprint(self.run(*command, "--stage", "ddp"))
+        for stage in "zero2", "zero3":
+            expect(self.fingerprint(run([*command, "--stage", stage])) == alone,
+                   f"{stage} has the bits of one process")
+
     # ---- cases ----
 
     def test_alone(self):
@@ -146,6 +164,7 @@ class Launchers:
                        "PMIx")
         self.all_ranks(self.run(*self.mpirun(), probe, TUTTI_DEBUG="trace"), "openmpi", "PMIx")
         self.tools(*self.mpirun())
+        self.training(lambda command: self.run(*self.mpirun(), *command))
 
     def test_openmpi_without_pmix(self):
         """A libpmix that cannot be loaded is one clear line, not a program that does not start."""
@@ -162,6 +181,7 @@ class Launchers:
         self.all_ranks(self.run(*self.hydra(1), probe), "hydra", "none", ranks=1)
         self.all_ranks(self.run(*self.hydra(), probe, TUTTI_DEBUG="trace"), "hydra", "PMI")
         self.tools(*self.hydra())
+        self.training(lambda command: self.run(*self.hydra(), *command))
 
     def test_hydra_closed_descriptor(self):
         """Never four ranks that each believe to be alone. The socket lives on under another number,
@@ -200,6 +220,7 @@ class Launchers:
         if self.options.perf:
             done = self.by_hand([self.options.perf, "-b", "8", "-e", "8"], **good).succeeded()
             expect(done.output.count("Using devices") == 1, "one table")
+        self.training(lambda command: self.by_hand(command, **good))
 
     def test_by_hand_ipv6(self):
         try:
@@ -243,6 +264,10 @@ class Launchers:
 
     def test_torchrun_environment(self):
         """The variables that torchrun documents, as it sets them."""
+        self.all_ranks(self.as_torchrun([self.options.probe]), "torchrun", "address")
+        self.training(self.as_torchrun)
+
+    def as_torchrun(self, command):
         secret, port = self.secret(), slurm_cluster.free_ports(1)[0]
         each = [{"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0",
                  "TORCHELASTIC_MAX_RESTARTS": "0", "RANK": str(rank), "WORLD_SIZE": str(RANKS),
@@ -251,9 +276,8 @@ class Launchers:
         with socket.socket() as store:  # torch's own store has this port
             store.bind(("127.0.0.1", port))
             store.listen()
-            done = Done([self.options.probe],
+            return Done([str(word) for word in command],
                         *({**self.env, **one, "TUTTI_SECRET_FILE": secret} for one in each))
-        self.all_ranks(done, "torchrun", "address")
 
     def test_torchrun(self):
         # Only these two flags let torch 1.13 start anything under Python 3.11.
@@ -283,6 +307,7 @@ class Launchers:
                         TUTTI_ROOT=f"127.0.0.1:{slurm_cluster.free_ports(1)[0]}")
         self.all_ranks(done, "srun", "address")
         self.tools(srun, "-n", RANKS)
+        self.training(lambda command: self.run(srun, "-n", RANKS, *command))
         # A batch script has a SLURM_PROCID, but nothing has started it as one of many.
         with tempfile.TemporaryDirectory() as folder:
             fifo = os.path.join(folder, "line")
@@ -302,6 +327,7 @@ def main():
     parser.add_argument("--probe", required=True)
     parser.add_argument("--perf", default="")
     parser.add_argument("--info", default="")
+    parser.add_argument("--train", default="")
     parser.add_argument("case", choices=tests)
     options = parser.parse_args()
     slurm_cluster.adopt_orphans()
