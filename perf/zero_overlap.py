@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much communication the sharded optimizer hides: zero_gpt on two hosts with a throttled link.
+
+Two network namespaces (as root), one rank with one thread in each, over TCP. For each rate of the
+link it runs without overlap and with it, interleaved. Without overlap the stall counter is the
+communication of a step, and the rest its computing; with overlap the step's share of their sum is
+printed, in the same round, as the median with the least and greatest. Rate 0 is no throttle.
+
+    perf/zero_overlap.py --build build --stage zero3 --rates 0,1000,500
+
+Choose the rates so that communication is within 10 % of computing at one of them. Ranks whose
+threads outnumber the cores pay for TCP with time to compute.
+"""
+import argparse
+import os
+import pathlib
+import re
+import secrets
+import statistics
+import subprocess
+import tempfile
+
+from hosts import Hosts
+
+PORT, RANKS, TIMEOUT_S = 29500, 2, 120
+LINE = re.compile(r"^step +\d+ .* (\d+) tokens/s .* sent ([\d.]+ \w+)/step +stall ([\d.]+) ms/step",
+                  re.MULTILINE)
+
+
+def measure(hosts, args, folder, flags):
+    """Milliseconds of a step, of them stalled, and the fingerprint; the first steps left out."""
+    secret = folder / "secret"
+    secret.write_text(secrets.token_hex(32))
+    secret.chmod(0o600)
+    command = [str(args.build / "bin" / "zero_gpt"), "--stage", args.stage, "--model", args.model,
+               "--batch", str(args.batch), "--steps", str(2 * args.steps + 1), "--log-every",
+               str(args.steps), "--eval-windows", "1", "--threads", "1", *flags]
+    running = [subprocess.Popen(
+        [*hosts.within(rank), *command], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "TUTTI_RANK": str(rank), "TUTTI_RANKS": str(RANKS),
+             "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)})
+        for rank in range(RANKS)]
+    try:
+        outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    if any(process.returncode != 0 for process in running):
+        raise RuntimeError("\n".join(outputs))
+    tokens_per_step = int(re.search(r"context (\d+)", outputs[0])[1]) * args.batch * 8
+    rate, _, stall_ms = LINE.findall(outputs[0])[-1]
+    fingerprint = re.search(r"# fingerprint.*: (\w+)", outputs[0])[1]
+    return 1e3 * tokens_per_step / float(rate), float(stall_ms), fingerprint
+
+
+def compare(args, mbits, folder):
+    shares, rows, fingerprints = [], [], set()
+    with Hosts(RANKS, f"{mbits}mbit" if mbits else None) as hosts:
+        for _ in range(args.rounds):
+            apart, communication, bits = measure(hosts, args, folder, ["--no-overlap"])
+            fingerprints.add(bits)
+            step, stall, bits = measure(hosts, args, folder, ["--prefetch", str(args.prefetch)])
+            fingerprints.add(bits)
+            rows.append((apart - communication, communication, step, stall))
+            shares.append(step / apart)
+    if len(fingerprints) != 1:
+        raise RuntimeError(f"runs end with different bits: {fingerprints}")
+    compute, communication, step, stall = map(statistics.median, zip(*rows))
+    print(f"{args.stage:>6} {mbits or 'none':>8} {compute:>11.1f} {communication:>11.1f} "
+          f"{communication / compute:>9.2f} {step:>8.1f} {stall:>9.1f} "
+          f"{statistics.median(shares):>9.2f} [{min(shares):.2f}, {max(shares):.2f}]", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--stage", choices=["ddp", "zero1", "zero2", "zero3"], default="zero3")
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=5, help="measured in a run")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prefetch", type=int, default=1)
+    parser.add_argument("--rates", default="0,500", help="of the link, Mbit/s; 0: no throttle")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.error("makes network namespaces, which only root may")
+    print(f"# {args.model}, {args.batch} sequences a slot, prefetch {args.prefetch}; milliseconds "
+          "of a step")
+    print(" stage   Mbit/s     compute communicat. com./cpu.     step     stall     share")
+    with tempfile.TemporaryDirectory() as folder:
+        for mbits in map(int, args.rates.split(",")):
+            compare(args, mbits, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()
