@@ -10,7 +10,7 @@ import subprocess
 
 MTU_BYTES = 1500
 # A bucket of half a millisecond at 8 Gbit/s; a queue that a full socket buffer fits into.
-BURST, QUEUE = "512kb", "100ms"
+BURST_BYTES, QUEUE = 512 * 1024, "100ms"
 
 
 def ip(*words):
@@ -18,10 +18,12 @@ def ip(*words):
 
 
 class Hosts:
-    """with Hosts(2, rate="1gbit") as hosts: subprocess.run(hosts.within(0) + [...])"""
+    """with Hosts(2, rate="1gbit") as hosts: subprocess.run(hosts.within(0) + [...])
 
-    def __init__(self, count, rate=None):
-        self.count, self.rate = count, rate
+    A host that has been silent sends `burst_bytes` at once, whatever the rate."""
+
+    def __init__(self, count, rate=None, burst_bytes=BURST_BYTES):
+        self.count, self.rate, self.burst_bytes = count, rate, burst_bytes
         self.names = [f"tutti-perf-{os.getpid()}-{i}" for i in range(count)]
         self.bridge = f"tutti-perf-{os.getpid()}-bridge"
 
@@ -66,5 +68,6 @@ class Hosts:
                 ip("-n", name, "link", "set", device, "up")
             if self.rate:
                 subprocess.run([*self.within(host), "tc", "qdisc", "add", "dev", "eth0", "root",
-                                "tbf", "rate", self.rate, "burst", BURST, "latency", QUEUE],
+                                "tbf", "rate", self.rate, "burst", str(self.burst_bytes),
+                                "latency", QUEUE],
                                check=True)
