@@ -2,6 +2,7 @@
 // Scopes, and the errors of wrong use: they name what is wrong and change nothing.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -145,19 +146,29 @@ TEST(ZeroEngine, FreedBuffersArePoisoned) {
   });
 }
 
+// The first element of a unit, after steps that each subtract 0.5 (of two slots that hand in 1).
+float first_element(int unit, int steps) {
+  const char* const names[]{"a.w", "b.w", "c.w"};
+  float value = first_value(names[unit], 0);
+  for (int step = 0; step < steps; ++step) value -= 0.5F;
+  return value;
+}
+constexpr Sgd kHalf{.learning_rate = 0.25F};
+
 // Other uses than in the step before: gathers go on demand, and the new order is learnt.
 TEST(ZeroEngine, AnotherOrderOfUseIsLearntAnew) {
   run_ranks(2, [](int, Communicator& comm) {
     Engine engine(comm, kUnits, {.slots = 2, .prefetch = 2, .poison = true});
     fill_first(engine);
+    int steps = 0;
     const auto pass = [&](const std::vector<int>& order) {
       for (const int unit : order) {
         const auto scope = engine.use(unit, Pass::kForward);
-        const char* const names[]{"a.w", "b.w", "c.w"};
-        EXPECT_FALSE(std::isnan(*scope.as<float>(0))) << names[unit];
+        EXPECT_EQ(*scope.as<float>(0), first_element(unit, steps)) << unit;
       }
       hand_in_all(engine);
-      engine.step(Sgd{.learning_rate = 0});
+      engine.step(kHalf);
+      ++steps;
       const Usage usage = engine.usage();
       engine.reset_usage();
       return usage;
@@ -171,6 +182,46 @@ TEST(ZeroEngine, AnotherOrderOfUseIsLearntAnew) {
     EXPECT_EQ(pass({2}).prefetch_hits, 1U);
     EXPECT_EQ(pass({2, 0}).prefetch_hits, 1U);
   });
+}
+
+// What is gathered ahead, or kept for a backward pass that does not come, is of old parameters.
+TEST(ZeroEngine, NewParametersReplaceWhatIsGathered) {
+  for (const bool keeps : {false, true})
+    run_ranks(2, [&](int, Communicator& comm) {
+      Engine engine(comm, kUnits, {.slots = 2, .prefetch = 2, .keep_after_forward = keeps});
+      fill_first(engine);
+      const auto use_all = [&](int steps) {
+        for (int unit = 0; unit < 3; ++unit)
+          EXPECT_EQ(*engine.use(unit, Pass::kForward).as<float>(0), first_element(unit, steps));
+      };
+      for (const int steps : {0, 1}) {
+        use_all(steps);
+        hand_in_all(engine);
+        engine.step(kHalf);
+      }
+      use_all(2);
+      fill_first(engine);
+      use_all(0);
+    });
+}
+
+// (3, 4) has the norm 5. With a limit of 2.5 half of it is subtracted, with 5 all of it.
+TEST(ZeroEngine, GradientsAreClippedToTheirNorm) {
+  const std::vector<Unit> units{{"u", {{"w", {80}}}}};
+  for (const float limit : {2.5F, 5.0F})
+    run_ranks(2, [&](int rank, Communicator& comm) {
+      Engine engine(comm, units, {.slots = 2, .clip_norm = limit});
+      engine.initialize([](const Parameter&, std::uint64_t, std::span<float> values) {
+        std::ranges::fill(values, 0.0F);
+      });
+      // In the shards of different ranks, and handed in by different ranks.
+      { engine.gradients(0)[0][rank == 0 ? 0 : 79] = rank == 0 ? 3 : 4; }
+      EXPECT_EQ(engine.step(Sgd{.learning_rate = 1}), 5);
+      std::vector<float> values(80);
+      engine.read(0, 0, values);
+      EXPECT_EQ(values[0], -3 * limit / 5);
+      EXPECT_EQ(values[79], -4 * limit / 5);
+    });
 }
 
 TEST(ZeroEngine, ReadGivesWholeParametersToAllRanks) {
