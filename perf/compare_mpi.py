@@ -24,7 +24,6 @@ import contextlib
 import os
 import pathlib
 import platform
-import secrets
 import shlex
 import shutil
 import signal
@@ -33,12 +32,11 @@ import subprocess
 import sys
 import tempfile
 
-from hosts import Hosts
+from hosts import Hosts, outputs_of_ranks, outputs_of_tutti
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE / "compare_mpi" / "mpi_collective.c"
 GLOO_SOURCE = HERE / "compare_mpi" / "gloo_collective.cpp"
-PORT = 29600  # of a namespace that is ours alone
 # Small sizes need many iterations for a steady figure, large ones would take minutes with as many.
 SMALL_BYTES = 64 * 1024
 RUN_TIMEOUT_S = 600
@@ -120,37 +118,13 @@ class ThisMachine:
         return "127.0.0.1"
 
 
-def outputs_of_ranks(hosts, procs, command_of):
-    """Runs a process for each rank on its host; what each has printed."""
-    running = []
-    for rank in range(procs):
-        host = rank * hosts.count // procs
-        command, environment = command_of(rank, host)
-        running.append(subprocess.Popen([*hosts.within(host), *map(str, command)],
-                                        env={**os.environ, **environment}, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
-    try:
-        outputs = [process.communicate(timeout=RUN_TIMEOUT_S)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    if any(process.returncode != 0 for process in running):
-        raise RuntimeError("\n".join(outputs))
-    return outputs
-
-
 def run_tutti(program, args, hosts, folder, first, last, iterations):
     command = [program, "-b", first, "-e", last, "-f", args.factor, "-n", iterations,
                "-w", args.warmup, "-c", 0]
     if args.algo:
         command += ["--algo", args.algo]
     if hosts:
-        secret = folder / "secret"
-        secret.write_text(secrets.token_hex(32))
-        secret.chmod(0o600)
-        output = outputs_of_ranks(hosts, args.procs, lambda rank, _: (command, {
-            "TUTTI_RANK": str(rank), "TUTTI_RANKS": str(args.procs),
-            "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)}))[0]
+        output = outputs_of_tutti(hosts, args.procs, command, folder, RUN_TIMEOUT_S)[0]
     else:
         output = output_of(list(map(str, [*command, "--procs", args.procs])))
     word = IN_PLACE_TIME_WORD if args.collective == "broadcast" else TIME_WORD
@@ -165,7 +139,7 @@ def run_gloo(program, mode, args, hosts, first, last, iterations):
     with tempfile.TemporaryDirectory() as meeting:
         outputs = outputs_of_ranks(hosts, args.procs, lambda rank, host: (
             [program, mode, args.collective, rank, args.procs, hosts.address(host), meeting, first,
-             last, args.factor, iterations, args.warmup], {}))
+             last, args.factor, iterations, args.warmup], {}), RUN_TIMEOUT_S)
     of_ranks = [times_of(output) for output in outputs]
     return {size: statistics.mean(times[size] for times in of_ranks) for size in of_ranks[0]}
 

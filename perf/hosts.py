@@ -6,9 +6,11 @@ What they send passes through a token bucket filter of tc(8) where a rate is giv
 iproute2. Everything is gone at the end, however it ends.
 """
 import os
+import secrets
 import subprocess
 
 MTU_BYTES = 1500
+PORT = 29600  # of a namespace that is ours alone
 # A bucket of half a millisecond at 8 Gbit/s; a queue that a full socket buffer fits into.
 BURST_BYTES, QUEUE = 512 * 1024, "100ms"
 
@@ -71,3 +73,32 @@ class Hosts:
                                 "tbf", "rate", self.rate, "burst", str(self.burst_bytes),
                                 "latency", QUEUE],
                                check=True)
+
+
+def outputs_of_ranks(hosts, procs, command_of, timeout_s):
+    """Runs a process for each rank on its host; what each has printed."""
+    running = []
+    for rank in range(procs):
+        host = rank * hosts.count // procs
+        command, environment = command_of(rank, host)
+        running.append(subprocess.Popen([*hosts.within(host), *map(str, command)],
+                                        env={**os.environ, **environment}, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+    try:
+        outputs = [process.communicate(timeout=timeout_s)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    if any(process.returncode != 0 for process in running):
+        raise RuntimeError("\n".join(outputs))
+    return outputs
+
+
+def outputs_of_tutti(hosts, procs, command, folder, timeout_s):
+    """The same of a program that uses Tutti, whose ranks meet by an address and a secret."""
+    secret = folder / "secret"
+    secret.write_text(secrets.token_hex(32))
+    secret.chmod(0o600)
+    return outputs_of_ranks(hosts, procs, lambda rank, _: (command, {
+        "TUTTI_RANK": str(rank), "TUTTI_RANKS": str(procs),
+        "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)}), timeout_s)

@@ -16,41 +16,23 @@ import argparse
 import os
 import pathlib
 import re
-import secrets
 import statistics
-import subprocess
 import tempfile
 
-from hosts import MTU_BYTES, Hosts
+from hosts import MTU_BYTES, Hosts, outputs_of_tutti
 
-PORT, RANKS, TIMEOUT_S = 29500, 2, 120
-LINE = re.compile(r"^step +\d+ .* (\d+) tokens/s .* sent ([\d.]+ \w+)/step +stall ([\d.]+) ms/step",
-                  re.MULTILINE)
+RANKS, SLOTS, TIMEOUT_S = 2, 8, 120
+LINE = re.compile(r"^step .* (\d+) tokens/s .* stall ([\d.]+) ms/step", re.MULTILINE)
 
 
 def measure(hosts, args, folder, flags):
     """Milliseconds of a step, of them stalled, and the fingerprint; the first steps left out."""
-    secret = folder / "secret"
-    secret.write_text(secrets.token_hex(32))
-    secret.chmod(0o600)
-    command = [str(args.build / "bin" / "zero_gpt"), "--stage", args.stage, "--model", args.model,
-               "--batch", str(args.batch), "--steps", str(2 * args.steps + 1), "--log-every",
-               str(args.steps), "--eval-windows", "1", "--threads", "1", *flags]
-    running = [subprocess.Popen(
-        [*hosts.within(rank), *command], text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "TUTTI_RANK": str(rank), "TUTTI_RANKS": str(RANKS),
-             "TUTTI_ROOT": f"{hosts.address(0)}:{PORT}", "TUTTI_SECRET_FILE": str(secret)})
-        for rank in range(RANKS)]
-    try:
-        outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    if any(process.returncode != 0 for process in running):
-        raise RuntimeError("\n".join(outputs))
-    tokens_per_step = int(re.search(r"context (\d+)", outputs[0])[1]) * args.batch * 8
-    rate, _, stall_ms = LINE.findall(outputs[0])[-1]
+    outputs = outputs_of_tutti(hosts, RANKS, [
+        args.build / "bin" / "zero_gpt", "--stage", args.stage, "--model", args.model, "--batch",
+        args.batch, "--slots", SLOTS, "--steps", 2 * args.steps + 1, "--log-every", args.steps,
+        "--eval-windows", 1, "--threads", 1, *flags], folder, TIMEOUT_S)
+    tokens_per_step = int(re.search(r"context (\d+)", outputs[0])[1]) * args.batch * SLOTS
+    rate, stall_ms = LINE.findall(outputs[0])[-1]
     fingerprint = re.search(r"# fingerprint.*: (\w+)", outputs[0])[1]
     return 1e3 * tokens_per_step / float(rate), float(stall_ms), fingerprint
 

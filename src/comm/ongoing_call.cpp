@@ -18,8 +18,6 @@ constexpr std::int64_t kMostAskPauseNs = 2'000'000'000;
 constexpr std::int64_t kNearWordNs = 1'000'000'000;
 // A call that has waited this long looks whether its own thread is to blame.
 constexpr std::int64_t kLookForGroupNs = 100'000'000;
-// And one this long, whether others can reach this rank.
-constexpr std::int64_t kLookAtOwnNs = 1'000'000'000;
 
 // All ranks tell one story of a timeout; how long this one waits is its own configuration.
 Error with_timeout(Error error, std::int64_t timeout_ns) {
@@ -191,7 +189,8 @@ bool OngoingCall::is_cut_off(Rank peer) const {
   return !transport_->health(peer) || transport_->has_left(peer);
 }
 
-// The peer may wait for this rank's service to let it in.
+// The peer may wait for this rank's service to let it in. A call that is not late yet may have a
+// slow peer, and the shortage an end.
 Status OngoingCall::own_health() {
   Status health = members_.control().health();
   if (!health) members_.poison_as_failed(signature_);
@@ -220,7 +219,7 @@ Status OngoingCall::look_around(std::int64_t waited_ns) {
     if (const auto error = trouble_with(peer, waited_ns, left)) return tl::unexpected(*error);
     if (suspected == first) break;
   }
-  if (waited_ns >= kLookAtOwnNs) TUTTI_TRY(own_health());
+  if (waited_ns >= members_.config().warn_after_ns) TUTTI_TRY(own_health());
   if (waited_ns >= members_.config().op_timeout_ns)
     return tl::unexpected(timed_out(diagnosis().culprit_of_wait(suspected, true)));
   if (!warned_ && waited_ns >= members_.config().warn_after_ns) {

@@ -275,6 +275,7 @@ TEST(WireFaults, WhatTheTransportLacksIsToldHereAndNamesThisRankToTheOthers) {
 // Rank 2 comes to the service of the rank three after it for the first time when it sends there.
 TEST(WireFaults, AReceiverWhoseServiceCannotLetTheSenderInSaysSo) {
   const Meeting joined, poor, told;
+  set("TUTTI_WARN_AFTER_S", "1");  // it looks at itself when it warns
   run_tcp(
       {.ranks = 5, .ranks_per_host = 1}, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
         EXPECT_TRUE(joined.wait_for(self.ranks));

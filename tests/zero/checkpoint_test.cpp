@@ -14,6 +14,7 @@
 #include <fstream>
 #include <random>
 
+#include "folder.hpp"
 #include "model.hpp"
 #include "tests/seed.hpp"
 
@@ -25,22 +26,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-class ZeroCheckpoint : public ::testing::Test {
- protected:
-  ZeroCheckpoint() {
-    std::string name = (fs::temp_directory_path() / "tutti-zero-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~ZeroCheckpoint() override { fs::remove_all(folder_); }
-
-  [[nodiscard]] fs::path path() const { return folder_ / "model"; }
-  [[nodiscard]] int entries() const {
-    return static_cast<int>(
-        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
-  }
-
-  fs::path folder_;
-};
+class ZeroCheckpoint : public ::testing::Test, protected Folder {};
 
 Training setup_of(int ranks, Stage stage, int steps, int first_step = 0) {
   return {.ranks = ranks, .config = {.stage = stage}, .steps = steps, .first_step = first_step};
