@@ -204,7 +204,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
         group.fail(begun.error());
         break;
       }
-    const Status ended = group.end();
+    Status ended = group.end();
     if (!ended) std::fill_n(comm, ndev, nullptr);  // the group has ended the handles
     return ended;
   });

@@ -207,9 +207,9 @@ Status issue_on_streams(std::span<HeldCall> calls) {
     if (std::ranges::find(batch->streams, stream) == batch->streams.end())
       batch->streams.push_back(stream);
   }
-  const Status issued = issue(std::move(batches));
-  const Status ended = awaited->synchronize();
-  return issued ? ended : issued;
+  Status issued = issue(std::move(batches));
+  Status ended = awaited->synchronize();
+  return issued ? std::move(ended) : std::move(issued);
 }
 
 Status run_on_host(std::span<HeldCall> calls) {
@@ -235,10 +235,10 @@ Status Group::run() {
       calls.begin(), calls.end(), [](const HeldCall& held) { return held.call.on_device; });
   const std::span all(calls);
   const auto on_devices = static_cast<std::size_t>(on_host - calls.begin());
-  const Status enqueued = run_on_devices(all.first(on_devices));
+  Status enqueued = run_on_devices(all.first(on_devices));
   // Also after an error: other ranks wait for what other communicators are to do.
-  const Status run = run_on_host(all.subspan(on_devices));
-  return enqueued ? run : enqueued;
+  Status run = run_on_host(all.subspan(on_devices));
+  return enqueued ? std::move(run) : std::move(enqueued);
 }
 
 Status Group::run_inits() {

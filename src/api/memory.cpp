@@ -104,7 +104,7 @@ tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void* handle) {
 tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size, tuttiWindow_t* win,
                                       int winFlags) {
   return guarded("tuttiCommWindowRegister", comm, [&] {
-    const Status status = register_window(comm, buff, size, win, winFlags);
+    Status status = register_window(comm, buff, size, win, winFlags);
     if (!status && Group::current().active()) Group::current().fail(status.error());
     return status;
   });

@@ -60,7 +60,7 @@ Status regroup(const char* function, tuttiComm_t parent, tuttiComm_t* newcomm,
 template <typename Body>
 tuttiResult_t grouped(const char* function, tuttiComm_t comm, Body&& body) {
   return guarded(function, comm, [&] {
-    const Status status = body();
+    Status status = body();
     if (!status && Group::current().active()) Group::current().fail(status.error());
     return status;
   });

@@ -42,6 +42,8 @@ struct Error {
   Rank culprit = kNoRank;  // the rank that caused it, if known
 };
 
+// A Result is moved, not copied: tl::expected copies in noexcept functions, so that the program
+// ends where there is no memory for the copy. A local one that is returned is therefore not const.
 template <typename T>
 using Result = tl::expected<T, Error>;
 
@@ -66,7 +68,7 @@ using Status = Result<void>;
     if (!tutti_try_) return ::tl::unexpected(std::move(tutti_try_).error()); \
   } while (0)
 #define TUTTI_TRY_ASSIGN(declaration, expression)                                      \
-  auto TUTTI_CONCAT(tutti_result_, __LINE__) = (expression);                           \
+  auto&& TUTTI_CONCAT(tutti_result_, __LINE__) = (expression);                         \
   if (!TUTTI_CONCAT(tutti_result_, __LINE__))                                          \
     return ::tl::unexpected(std::move(TUTTI_CONCAT(tutti_result_, __LINE__)).error()); \
   declaration = *std::move(TUTTI_CONCAT(tutti_result_, __LINE__))

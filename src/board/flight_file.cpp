@@ -11,6 +11,7 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 
 #include "base/shared_file.hpp"
@@ -85,7 +86,7 @@ Status check_flight_file(int fd, std::size_t bytes) {
   return {};
 }
 
-void remove_flight_file(int fd) {
+void remove_flight_file(int fd) noexcept try {
   if (!is_flight_file(fd)) return;
   const std::string path = path_of(fd);
   struct stat held {
@@ -93,6 +94,8 @@ void remove_flight_file(int fd) {
   if (!has_flight_name(path) || ::fstat(fd, &held) != 0 || ::lstat(path.c_str(), &named) != 0)
     return;
   if (held.st_dev == named.st_dev && held.st_ino == named.st_ino) ::unlink(path.c_str());
+} catch (const std::bad_alloc&) {
+  // It stays, and tells of a job that ended in order.
 }
 
 }  // namespace tutti::control

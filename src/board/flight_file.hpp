@@ -44,6 +44,6 @@ struct BoardName {
 // this user can open. Errors: kRemoteError, kSystemError.
 [[nodiscard]] Status check_flight_file(int fd, std::size_t bytes);
 // Takes the name away, if `fd` is such a file and still has its name.
-void remove_flight_file(int fd);
+void remove_flight_file(int fd) noexcept;
 
 }  // namespace tutti::control

@@ -14,7 +14,8 @@ void CallSlot::await_free() const {
 }
 
 Status InFlightCall::status() const {
-  if (other_ == nullptr) return drained_;
+  if (other_ == nullptr && drained_) return {};
+  if (other_ == nullptr) return tl::unexpected(drained_.error());
   return make_error(Code::kInvalidUsage,
                     fmt::format("another thread is in {} on this communicator: one thread at a "
                                 "time may use it; wait for that call, or end it by tuttiCommAbort",

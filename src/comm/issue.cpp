@@ -81,7 +81,8 @@ Status issue(std::vector<Batch> batches) {
   for (std::size_t i = 0; i < batches.size(); ++i) {
     Communicator& communicator = *batches[i].communicator;
     try {
-      if (const Status issued = issue_one(std::move(batches[i]), after[i]); first) first = issued;
+      if (Status issued = issue_one(std::move(batches[i]), after[i]); first)
+        first = std::move(issued);
     } catch (...) {
       communicator.cannot_come();  // the others must not wait for this rank
       throw;

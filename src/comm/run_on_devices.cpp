@@ -85,7 +85,7 @@ Status run_on_devices(std::span<HeldCall> calls) {
     Round round;
     std::erase_if(
         left, [&](const HeldCall* held) { return round.emplace(held->communicator, held).second; });
-    if (const Status launched = launch_round(round); first) first = launched;
+    if (Status launched = launch_round(round); first) first = std::move(launched);
   }
   return first;
 }

@@ -51,7 +51,7 @@ Status carry_out(OngoingCall& call, WaitPolicy& policy, Thread thread) {
 
 Status run(OngoingCall& call, WaitPolicy& policy, Thread thread) {
   try {
-    const Status status = carry_out(call, policy, thread);
+    Status status = carry_out(call, policy, thread);
     if (!status) call.give_up();
     return status;
   } catch (...) {

@@ -128,7 +128,7 @@ Status Transfers::copy_to_self() const {
 Status Transfers::start() {
   TUTTI_TRY(members_.open_to_calls());
   if (disturbed()) return tl::unexpected(fault_error());
-  if (const Status copied = copy_to_self(); !copied) {
+  if (Status copied = copy_to_self(); !copied) {
     if (!flows_.empty()) members_.poison_as_failed(signature_);  // others wait for this rank's part
     return copied;
   }

@@ -117,17 +117,25 @@ Status Registry::visit(const Work& work) {
       ++(*entry)->visitors;
       RootServer* const server = (*entry)->server.get();
       server->post([&work, &done, server] {
-        work(*server);
-        done.set_value();
+        try {
+          work(*server);
+          done.set_value();
+        } catch (...) {
+          done.set_exception(std::current_exception());
+        }
       });
     }
   }
   join_all(std::move(ended));
   if (!entry) return tl::unexpected(std::move(entry).error());
-  done.get_future().wait();
-  const std::lock_guard lock(process_registry_mutex());
-  --(*entry)->visitors;
-  (*entry)->server->post([] {});  // it may end now
+  std::future<void> outcome = done.get_future();
+  outcome.wait();
+  {
+    const std::lock_guard lock(process_registry_mutex());
+    --(*entry)->visitors;
+    (*entry)->server->post([] {});  // it may end now
+  }
+  outcome.get();
   return {};
 }
 

@@ -2,6 +2,9 @@
 #include "control/root_server.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
 
 #include "base/clock.hpp"
 
@@ -12,10 +15,16 @@ Result<std::unique_ptr<RootServer>> RootServer::create() {
   return std::unique_ptr<RootServer>(new RootServer(std::move(loop)));
 }
 
+// As Service::run: where memory is short, what was at hand is lost, and never the program.
 void RootServer::run(const std::function<bool()>& may_end) {
   while (!stopped_) {
-    loop_->run_once(next_tick_ns());
-    tick();
+    try {
+      loop_->run_once(next_tick_ns());
+      tick();
+    } catch (const std::bad_alloc&) {
+      constexpr std::chrono::milliseconds kMemoryPause{1};
+      std::this_thread::sleep_for(kMemoryPause);
+    }
     if (roots_.empty() && may_end()) break;
   }
   roots_.clear();

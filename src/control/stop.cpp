@@ -47,7 +47,7 @@ Status wait_for(int socket, short events, const Stop& stop, Deadline deadline) {
 Status Backoff::pause(const Stop& stop, Deadline deadline) {
   const Deadline end{std::min(deadline.at_ns, now_ns() + pause_ns_)};
   pause_ns_ = std::min(2 * pause_ns_, longest_ns_);
-  const Status waited = wait_for(-1, 0, stop, end);
+  Status waited = wait_for(-1, 0, stop, end);
   if (!waited && waited.error().code != Code::kTimeout) return waited;
   if (deadline.passed())
     return make_error(Code::kTimeout, "the other end keeps closing the connection");

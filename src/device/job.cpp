@@ -122,7 +122,7 @@ Status Job::prepare() {
   TUTTI_TRY(allocate());
   const std::lock_guard lock(mutex_);
   if (prepared_) return {};
-  const Status reserved = reserve_blocks();
+  Status reserved = reserve_blocks();
   if (!reserved) reservations_.clear();
   prepared_ = reserved.has_value();
   return reserved;

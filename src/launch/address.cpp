@@ -87,7 +87,7 @@ Result<UniqueId> meet_at_address(const Place& place, const Config& config, const
   TUTTI_TRY_ASSIGN(std::vector<std::byte> secret, secret_of(place, config, log));
   // The launcher's name of the run, and the user's.
   const std::string job = fmt::format("{}\n{}", place.job, config.job);
-  const Result<UniqueId> id = unique_id_at(root.host, root.port, secret, job);
+  Result<UniqueId> id = unique_id_at(root.host, root.port, secret, job);
   ::sodium_memzero(secret.data(), secret.size());
   if (id && place.rank == 0) TUTTI_TRY(serve_root(*id, {.log = log}));
   return id;

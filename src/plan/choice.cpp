@@ -186,7 +186,7 @@ Status price_contender(const Settings& settings, const Contender& contender, std
                               .cores = settings.cores,
                               .wire = flagged ? settings.flagged_wire : settings.slots_wire})});
   }
-  return to.empty() ? none : Status();
+  return to.empty() ? std::move(none) : Status();
 }
 
 Result<std::vector<Priced>> price_candidates(const Settings& settings,

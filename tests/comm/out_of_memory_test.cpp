@@ -2,12 +2,16 @@
 // A rank that runs out of memory at its n-th allocation, for every n: in a call or while it leaves,
 // the library ends neither the program nor a thread of it, and the call says what is wrong. The
 // failure table's rows of memory meet these places by chance.
+#include <execinfo.h>
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
 #include <utility>
@@ -56,6 +60,14 @@ FOR_ALL void operator delete(void* memory, std::size_t, std::align_val_t) noexce
 namespace tutti::test {
 namespace {
 
+// Who ends the program is to be found: the stack is still that of the throw.
+[[noreturn]] void tell_where() {
+  std::array<void*, 64> frames{};
+  ::backtrace_symbols_fd(frames.data(), ::backtrace(frames.data(), static_cast<int>(frames.size())),
+                         STDERR_FILENO);
+  std::abort();
+}
+
 // Under which memory ends at the n-th allocation, until the guard goes.
 struct Scarce {
   explicit Scarce(std::int64_t n) { left = n; }
@@ -75,6 +87,7 @@ void run_out_of_memory(Steps victim, Steps other) {
 #else
   constexpr std::int64_t kAllBelow = 40;
 #endif
+  std::set_terminate(tell_where);
   for (std::int64_t n = 0; n < kMost && !::testing::Test::HasFailure(); n += 1 + n / kAllBelow) {
     SCOPED_TRACE("allocation " + std::to_string(n));
     run_processes(2, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
