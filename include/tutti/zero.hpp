@@ -37,7 +37,8 @@
 // be written or read std::runtime_error, on all ranks with the text of the first that failed. After
 // std::invalid_argument, a failed save(), and a load() that found an error before it changed
 // anything, the engine is as it was; after any other exception it can only be destroyed. What a
-// scope's end finds, the next call throws.
+// scope's end finds, the next call throws. An exception of the model that leaves a scope ends the
+// engines of all ranks, as what they wait for does not come.
 //
 // After Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
 // SC 2020; units are the flat parameters of PyTorch's FSDP (Zhao et al., VLDB 2023).
@@ -45,6 +46,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -180,9 +182,6 @@ struct Usage {
   std::uint64_t peak_gathered_bytes = 0, peak_reducing_bytes = 0;  // of the pool, in use at once
   double stall_seconds = 0;         // the model waited for communication
   std::uint64_t skipped_steps = 0;  // loss scaling found what is not finite
-  // What the library counted on the engine's communicators (tuttiCommInfo). In canonical order it
-  // is the sum of all kinds of bytes above.
-  std::uint64_t library_bytes = 0;
 };
 
 class TUTTI_API Engine {
@@ -219,9 +218,10 @@ class TUTTI_API Engine {
 
    private:
     friend class Engine;
-    Parameters(Engine* engine, int unit) : engine_(engine), unit_(unit) {}
+    Parameters(Engine* engine, int unit)
+        : engine_(engine), unit_(unit), exceptions_(std::uncaught_exceptions()) {}
     Engine* engine_;
-    int unit_;
+    int unit_, exceptions_;
   };
   // Waits for the gather if it is still on its way, and starts those of the next units: those that
   // followed in the step before.
@@ -238,9 +238,10 @@ class TUTTI_API Engine {
 
    private:
     friend class Engine;
-    Gradients(Engine* engine, int unit) : engine_(engine), unit_(unit) {}
+    Gradients(Engine* engine, int unit)
+        : engine_(engine), unit_(unit), exceptions_(std::uncaught_exceptions()) {}
     Engine* engine_;
-    int unit_;
+    int unit_, exceptions_;
   };
   [[nodiscard]] Gradients gradients(int unit);
 
@@ -265,12 +266,17 @@ class TUTTI_API Engine {
 
   [[nodiscard]] const Layout& layout() const;
   [[nodiscard]] const Memory& memory() const;
-  // Blocks until gathers and reductions on their way have ended.
   [[nodiscard]] Usage usage() const;
   void reset_usage();
+  // What the library counted on the engine's communicators since it was made (tuttiCommInfo): in
+  // canonical order the sum of all kinds of bytes of usage(). Blocks until what is on its way has
+  // ended.
+  [[nodiscard]] std::uint64_t library_bytes() const;
 
  private:
+  friend class ParameterServer;  // whose worker() it is
   struct Implementation;
+  explicit Engine(std::unique_ptr<Implementation> implementation);
   std::unique_ptr<Implementation> it_;
 };
 

@@ -4,7 +4,9 @@
 // Saving. The ranks write into `path`.partial-N, each file is synced, then rank 0 writes the index,
 // syncs it and the folder, and gives the folder its name in one step. So a folder of that name is
 // complete whenever a process is killed; what is left of a killed save is removed by the next save
-// to the same name. Replicas are equal, so those of the first group alone write.
+// to the same name. A file system that cannot exchange two names (NFS) has none of that name for a
+// moment: then the old one is `path`.old, which load() looks for. Replicas are equal, so those of
+// the first group alone write.
 //
 // Loading. The index is checked, then each rank reads and checks the pieces that overlap what it
 // keeps, and only when all ranks have found all of theirs right are they read again and taken.
@@ -25,21 +27,5 @@ void save_checkpoint(const Kept& kept, const std::filesystem::path& path, const 
 // Writes the arrays and `progress`; returns the note.
 std::string load_checkpoint(const Kept& kept, const std::filesystem::path& path,
                             Progress& progress);
-
-// What the function threw, or empty.
-template <typename Function>
-std::string error_of(Function&& function) {
-  try {
-    function();
-    return {};
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-}
-
-[[nodiscard]] inline std::string shard_file(int number) {
-  return "rank-" + std::to_string(number) + ".bin";
-}
-inline constexpr const char* kIndexFile = "index.json";
 
 }  // namespace tutti::zero

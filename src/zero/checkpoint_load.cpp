@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -98,22 +99,34 @@ class ShardReader {
                   (end - begin) * sizeof(float));
   }
 
+  // One is open at a time: a checkpoint may have more files than a process descriptors.
   File& file(int number) {
-    const auto found = files_.find(number);
-    if (found != files_.end()) return found->second;
-    return files_.emplace(number, File::open(folder_ / shard_file(number))).first->second;
+    if (!file_ || number_ != number) {
+      file_.reset();
+      file_.emplace(File::open(folder_ / shard_file(number)));
+      number_ = number;
+    }
+    return *file_;
   }
 
   const Kept& kept_;
   fs::path folder_;
   const Tensors& tensors_;
-  std::map<int, File> files_;
+  std::optional<File> file_;
+  int number_ = 0;  // of file_
   std::vector<float> buffer_;
 };
 
+// Of a save that was killed between two names, the old one (publish_folder).
+fs::path present(const fs::path& path) {
+  const fs::path old = path.string() + ".old";
+  return !fs::exists(path) && fs::exists(old / kIndexFile) ? old : path;
+}
+
 }  // namespace
 
-std::string load_checkpoint(const Kept& kept, const fs::path& path, Progress& progress) {
+std::string load_checkpoint(const Kept& kept, const fs::path& given, Progress& progress) {
+  const fs::path path = present(given);
   CheckpointIndex index;
   Tensors tensors;
   kept.links.agree(error_of([&] {
@@ -125,7 +138,7 @@ std::string load_checkpoint(const Kept& kept, const fs::path& path, Progress& pr
   try {
     kept.links.agree(error_of([&] { reader.read(true); }));
   } catch (const Refused& error) {
-    throw std::runtime_error(error.what());  // some of it is taken
+    throw Agreed(error.what());  // some of it is taken
   }
   progress = index.progress;
   return index.note;

@@ -123,6 +123,7 @@ void save_checkpoint(const Kept& kept, const fs::path& given, const Progress& pr
   try {
     links.agree(error_of([&] {
       if (!leads) return;
+      check_replaceable(path);
       remove_leftovers(path);
       if (!fs::create_directory(partial))
         throw std::runtime_error(partial.string() + " is there already");

@@ -21,13 +21,13 @@ Plan checked_plan(const Config& config, int ranks, const Layout& layout) {
 
 }  // namespace
 
-Engine::Implementation::Implementation(Communicator& comm, std::span<const Unit> given,
-                                       const Config& config)
+Engine::Implementation::Implementation(Beginning& beginning, std::span<const Unit> given,
+                                       const Layout& of_units, const Plan& of_config, int rank)
     : units(given.begin(), given.end()),
-      layout(units, shards_of(config, comm.nranks())),
-      plan(checked_plan(config, comm.nranks(), layout)),
-      state(plan, layout, units, comm.rank() % plan.shard_ranks),
-      links(comm, plan),
+      layout(of_units),
+      plan(of_config),
+      state(plan, layout, units, rank % plan.shard_ranks),
+      links(beginning.ready(), plan),
       sums(plan, layout, units, state, links),
       update(plan, layout, units, state, links),
       uses(units.size()),
@@ -79,6 +79,12 @@ void Engine::Implementation::check_at_rest(const char* function) const {
                                 "() before the step that has begun was ended by step()");
 }
 
+void Engine::Implementation::check_updates(const char* function) const {
+  if (plan.updates) return;
+  throw std::invalid_argument(std::string(function) +
+                              "() of a parameter server's worker; call the ParameterServer's");
+}
+
 template <typename Function>
 auto Engine::Implementation::collectively(Function&& function) {
   try {
@@ -86,6 +92,10 @@ auto Engine::Implementation::collectively(Function&& function) {
   } catch (const std::invalid_argument&) {
     throw;  // found before anything was done
   } catch (const Refused&) {
+    throw;
+  } catch (const Agreed&) {
+    links.agree_on_end();
+    failure = std::current_exception();
     throw;
   } catch (...) {
     failure = std::current_exception();
@@ -103,8 +113,18 @@ void Engine::Implementation::at_scope_end(Function&& function) noexcept {
   }
 }
 
+// What is on its way waits for ranks that wait for this one.
+void Engine::Implementation::leave_scope(int unit) noexcept {
+  if (failure) return;
+  failure = std::make_exception_ptr(std::runtime_error("an exception left a scope of unit '" +
+                                                       units[static_cast<std::size_t>(unit)].name +
+                                                       "', so this engine can only be destroyed"));
+  links.give_up();
+}
+
 template <typename Optimizer>
 float Engine::Implementation::step(const Optimizer& optimizer) {
+  check_updates("step");
   check_unused("step");
   static_cast<void>(terms_of(optimizer, 1, 1));
   return collectively([&] {
@@ -129,25 +149,32 @@ const std::byte* Engine::Implementation::parameters(int unit) {
   return residency ? residency->data(unit) : state.whole_parameters(unit);
 }
 
-Engine::Engine(Communicator& comm, std::span<const Unit> units, const Config& config)
-    : it_(std::make_unique<Implementation>(comm, units, config)) {
+Engine::Engine(Communicator& comm, std::span<const Unit> units, const Config& config) {
+  const int ranks = comm.nranks();
+  Beginning beginning(comm);
+  try {
+    const Layout layout(units, shards_of(config, ranks));
+    it_ = std::make_unique<Implementation>(beginning, units, layout,
+                                           checked_plan(config, ranks, layout), comm.rank());
+  } catch (const std::exception& error) {
+    beginning.refuse(error.what());
+    throw;
+  }
   if (sodium_init() < 0) throw std::runtime_error("libsodium cannot be initialized");
 }
+Engine::Engine(std::unique_ptr<Implementation> implementation) : it_(std::move(implementation)) {}
 Engine::~Engine() = default;
 
 void Engine::initialize(const Fill& fill) {
+  it_->check_updates("initialize");
   it_->check_at_rest("initialize");
   it_->collectively([&] {
-    for (int unit = 0; unit < it_->layout.units(); ++unit)
-      for (const Piece& piece : it_->state.pieces(unit)) {
-        const Unit& of = it_->units[static_cast<std::size_t>(unit)];
-        const auto count = static_cast<std::size_t>(piece.elements);
-        fill(of.parameters[static_cast<std::size_t>(piece.parameter)], piece.first,
-             {it_->state.master(unit) + piece.offset, count});
-        std::fill_n(it_->state.first_moments(unit) + piece.offset, count, 0.0F);
-        std::fill_n(it_->state.second_moments(unit) + piece.offset, count, 0.0F);
-      }
-    it_->update.progress.steps = 0;
+    try {
+      it_->links.agree(error_of([&] { it_->state.fill(it_->units, fill); }));
+    } catch (const Refused& error) {
+      throw Agreed(error.what());  // some of it is filled
+    }
+    it_->update.begin_anew();
     it_->parameters_changed();
   });
 }
@@ -176,13 +203,18 @@ Engine::Parameters Engine::use(int unit, Pass pass) {
 }
 
 Engine::Parameters::Parameters(Parameters&& other) noexcept
-    : engine_(std::exchange(other.engine_, nullptr)), unit_(other.unit_) {}
+    : engine_(std::exchange(other.engine_, nullptr)),
+      unit_(other.unit_),
+      exceptions_(other.exceptions_) {}
 
 Engine::Parameters::~Parameters() {
   if (engine_ == nullptr) return;
   Implementation& it = *engine_->it_;
   --it.uses[static_cast<std::size_t>(unit_)];
-  if (it.residency) it.at_scope_end([&] { it.residency->close(unit_); });
+  if (std::uncaught_exceptions() > exceptions_)
+    it.leave_scope(unit_);
+  else if (it.residency)
+    it.at_scope_end([&] { it.residency->close(unit_); });
 }
 
 const void* Engine::Parameters::operator[](int parameter) const {
@@ -200,12 +232,17 @@ Engine::Gradients Engine::gradients(int unit) {
 }
 
 Engine::Gradients::Gradients(Gradients&& other) noexcept
-    : engine_(std::exchange(other.engine_, nullptr)), unit_(other.unit_) {}
+    : engine_(std::exchange(other.engine_, nullptr)),
+      unit_(other.unit_),
+      exceptions_(other.exceptions_) {}
 
 Engine::Gradients::~Gradients() {
   if (engine_ == nullptr) return;
   Implementation& it = *engine_->it_;
-  it.at_scope_end([&] { it.sums.close(unit_); });
+  if (std::uncaught_exceptions() > exceptions_)
+    it.leave_scope(unit_);
+  else
+    it.at_scope_end([&] { it.sums.close(unit_); });
 }
 
 float* Engine::Gradients::operator[](int parameter) const {
@@ -218,25 +255,27 @@ float Engine::step(const AdamW& optimizer) { return it_->step(optimizer); }
 float Engine::step(const Sgd& optimizer) { return it_->step(optimizer); }
 
 void Engine::save(const std::filesystem::path& path, const std::string& note) {
+  it_->check_updates("save");
   it_->check_at_rest("save");
-  it_->collectively([&] { save_checkpoint(it_->kept(), path, it_->update.progress, note); });
+  it_->collectively([&] { save_checkpoint(it_->kept(), path, it_->update.saved(), note); });
 }
 
 std::string Engine::load(const std::filesystem::path& path) {
+  it_->check_updates("load");
   it_->check_at_rest("load");
   return it_->collectively([&] {
     it_->update.wait_all();
     if (it_->residency) it_->residency->drop();
     Progress progress = it_->update.progress;
     std::string note = load_checkpoint(it_->kept(), path, progress);
-    if (it_->plan.config.loss_scaling.initial == 0) progress.loss_scale = 1;
-    it_->update.progress = progress;
+    it_->update.restore(progress);
     it_->parameters_changed();
     return note;
   });
 }
 
 void Engine::read(int unit, int parameter, std::span<float> values) {
+  it_->check_updates("read");
   it_->check_usable();
   it_->check_parameter(unit, parameter);
   const std::uint64_t elements = it_->layout.parameter(unit, parameter).elements();
@@ -247,6 +286,7 @@ void Engine::read(int unit, int parameter, std::span<float> values) {
 }
 
 std::uint64_t Engine::fingerprint() {
+  it_->check_updates("fingerprint");
   it_->check_usable();
   return it_->collectively([&] { return fingerprint_of(it_->kept()); });
 }
@@ -254,15 +294,8 @@ std::uint64_t Engine::fingerprint() {
 const Layout& Engine::layout() const { return it_->layout; }
 const Memory& Engine::memory() const { return it_->memory; }
 
-Usage Engine::usage() const {
-  Usage usage = it_->links.usage;
-  usage.library_bytes = it_->links.library_bytes() - it_->library_bytes;
-  return usage;
-}
-
-void Engine::reset_usage() {
-  it_->links.usage = {};
-  it_->library_bytes = it_->links.library_bytes();
-}
+Usage Engine::usage() const { return it_->links.usage; }
+void Engine::reset_usage() { it_->links.usage = {}; }
+std::uint64_t Engine::library_bytes() const { return it_->links.library_bytes(); }
 
 }  // namespace tutti::zero

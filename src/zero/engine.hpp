@@ -20,25 +20,33 @@ namespace tutti::zero {
 #define TUTTI_ZERO_HIDDEN __attribute__((visibility("hidden")))
 
 struct TUTTI_ZERO_HIDDEN Engine::Implementation {
-  Implementation(Communicator& comm, std::span<const Unit> given, const Config& config);
+  // `beginning` is ready when all memory of State is there.
+  Implementation(Beginning& beginning, std::span<const Unit> given, const Layout& layout,
+                 const Plan& plan, int rank);
   ~Implementation();
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
 
   void check_unit(int unit) const;
   void check_parameter(int unit, int parameter) const;
-  // Throws what a scope's end could not, and after it that the engine is of no use.
+  // Throws the failure after which the engine can only be destroyed, such as what a scope's end
+  // could not throw.
   void check_usable() const;
   // Throws std::invalid_argument where parameters are in use, and the other one also where a step
   // is under way.
   void check_unused(const char* function) const;
   void check_at_rest(const char* function) const;
+  // Throws std::invalid_argument on a parameter server's worker, which keeps no state.
+  void check_updates(const char* function) const;
   // Runs a part of a collective call: if it throws, the engine can only be destroyed.
   template <typename Function>
   auto collectively(Function&& function);
   // The same at the end of a scope, which cannot throw: the next call does.
   template <typename Function>
   void at_scope_end(Function&& function) noexcept;
+
+  // An exception of the model came through a scope of a unit.
+  void leave_scope(int unit) noexcept;
 
   template <typename Optimizer>
   float step(const Optimizer& optimizer);
@@ -57,7 +65,6 @@ struct TUTTI_ZERO_HIDDEN Engine::Implementation {
   Update update;
   std::vector<int> uses;  // open scopes of each unit
   Memory memory;
-  std::uint64_t library_bytes = 0;  // at the last reset_usage()
   std::exception_ptr failure;
   int exceptions = 0;  // in flight when this was made
 };

@@ -94,14 +94,37 @@ void sync_folder(const fs::path& path) {
   if (!good) fail("sync", path);
 }
 
-void publish_folder(const fs::path& fresh, const fs::path& path) {
+void check_replaceable(const fs::path& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw std::runtime_error(path.string() + " is there and is no checkpoint (" + why +
+                             "); save to another name");
+  };
+  const fs::file_status status = fs::symlink_status(path);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) refuse("it is not a folder");
+  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+    const std::string name = entry.path().filename().string();
+    const bool known = name == kIndexFile || (name.starts_with("rank-") && name.ends_with(".bin"));
+    if (!known) refuse("it holds " + name);
+  }
+}
+
+bool exchange_folders(const fs::path& one, const fs::path& other) {
+  if (::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0)
+    return true;
+  if (errno != EINVAL && errno != ENOSYS) fail("exchange the old checkpoint", other);
+  return false;
+}
+
+void publish_folder(const fs::path& fresh, const fs::path& path,
+                    bool (*exchange)(const fs::path&, const fs::path&)) {
   fs::path old = fresh;
   if (!fs::exists(fs::symlink_status(path))) {
     if (::rename(fresh.c_str(), path.c_str()) != 0) fail("rename the new checkpoint to", path);
     old.clear();
-  } else if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0) {
-    if (errno != EINVAL && errno != ENOSYS) fail("exchange the old checkpoint", path);
+  } else if (!exchange(fresh, path)) {
     old = path.string() + ".old";
+    check_replaceable(old);
     fs::remove_all(old);
     if (::rename(path.c_str(), old.c_str()) != 0) fail("rename the old checkpoint", path);
     if (::rename(fresh.c_str(), path.c_str()) != 0) fail("rename the new checkpoint to", path);

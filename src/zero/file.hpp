@@ -11,6 +11,15 @@
 
 namespace tutti::zero {
 
+// The files of a checkpoint's folder.
+[[nodiscard]] inline std::string shard_file(int number) {
+  return "rank-" + std::to_string(number) + ".bin";
+}
+inline constexpr const char* kIndexFile = "index.json";
+// A save replaces a checkpoint or an empty folder, and nothing else: throws std::runtime_error if
+// something else has that name.
+void check_replaceable(const std::filesystem::path& path);
+
 class File {
  public:
   [[nodiscard]] static File create(const std::filesystem::path& path);
@@ -34,8 +43,13 @@ class File {
 void write_file(const std::filesystem::path& path, const std::string& text);
 [[nodiscard]] std::string read_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
+// False: the file system cannot.
+[[nodiscard]] bool exchange_folders(const std::filesystem::path& one,
+                                    const std::filesystem::path& other);
 // Gives `fresh` the name `path`; a folder that had it is exchanged in one step and then removed.
 // Where the file system cannot exchange, the old one is first renamed to `path` + ".old".
-void publish_folder(const std::filesystem::path& fresh, const std::filesystem::path& path);
+void publish_folder(const std::filesystem::path& fresh, const std::filesystem::path& path,
+                    bool (*exchange)(const std::filesystem::path& one,
+                                     const std::filesystem::path& other) = exchange_folders);
 
 }  // namespace tutti::zero

@@ -13,7 +13,43 @@ namespace {
 
 constexpr std::size_t kTextBytes = 512;  // of an error's text that is told to other ranks
 
+// Is the flag set on any rank of the communicator, and on which first?
+bool is_set_on_any(Communicator& comm, int ranks, bool here, int& first) {
+  const std::uint8_t own = here ? 1 : 0;
+  std::vector<std::uint8_t> all(static_cast<std::size_t>(ranks));
+  comm.all_gather(std::span(&own, 1), all);
+  const auto found = std::ranges::find(all, std::uint8_t{1});
+  first = static_cast<int>(found - all.begin());
+  return found != all.end();
+}
+
+void spread_text(Communicator& comm, int root, std::string& text) {
+  std::array<std::uint8_t, kTextBytes> bytes{};
+  std::memcpy(bytes.data(), text.data(), std::min(text.size(), kTextBytes - 1));
+  comm.broadcast(bytes, root);
+  text = reinterpret_cast<const char*>(bytes.data());
+}
+
 }  // namespace
+
+Communicator& Beginning::ready() {
+  tell({});
+  return comm_;
+}
+
+void Beginning::refuse(const std::string& why) {
+  if (!told_) tell(why);
+}
+
+void Beginning::tell(const std::string& why) {
+  told_ = true;
+  const int ranks = comm_.nranks();
+  std::string text = why;
+  int first = 0;
+  if (ranks > 1 && is_set_on_any(comm_, ranks, !why.empty(), first))
+    spread_text(comm_, first, text);
+  if (!text.empty()) throw std::invalid_argument(text);
+}
 
 Links::Links(Communicator& comm, const Plan& plan)
     : rank_(comm.rank()),
@@ -34,6 +70,7 @@ Links::~Links() {
 }
 
 void Links::give_up() noexcept {
+  if (end_is_agreed_) return;
   for (Communicator* const comm : {&gathers, &reductions, &replicas}) {
     if (comm->get() == nullptr) continue;
     try {
@@ -76,22 +113,9 @@ std::uint64_t Links::from_first(std::uint64_t value) {
   return all.front();
 }
 
-// Is the flag set on any rank of the communicator, and on which first?
 bool Links::any(Communicator& comm, int ranks, bool here, int& first) {
-  const std::uint8_t own = here ? 1 : 0;
-  std::vector<std::uint8_t> all(static_cast<std::size_t>(ranks));
-  comm.all_gather(std::span(&own, 1), all);
   usage.other_bytes += static_cast<std::uint64_t>(ranks - 1);
-  const auto found = std::ranges::find(all, std::uint8_t{1});
-  first = static_cast<int>(found - all.begin());
-  return found != all.end();
-}
-
-void Links::spread_text(Communicator& comm, int root, std::string& text) {
-  std::array<std::uint8_t, kTextBytes> bytes{};
-  std::memcpy(bytes.data(), text.data(), std::min(text.size(), kTextBytes - 1));
-  comm.broadcast(bytes, root);
-  text = reinterpret_cast<const char*>(bytes.data());
+  return is_set_on_any(comm, ranks, here, first);
 }
 
 void Links::agree(const std::string& error) {

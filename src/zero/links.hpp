@@ -24,6 +24,39 @@ class Refused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// An error after which the engine can only be destroyed, and of which all ranks know: nobody waits.
+class Agreed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What the function threw, or empty: for Links::agree().
+template <typename Function>
+std::string error_of(Function&& function) {
+  try {
+    function();
+    return {};
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// Errors of the part of a constructor that comes before the first split: whoever made this calls
+// ready() or refuse(), and all ranks of the communicator do the same. Collective.
+class Beginning {
+ public:
+  explicit Beginning(Communicator& comm) : comm_(comm) {}
+  // Throws std::invalid_argument with the text of the first rank that refused, if one did.
+  Communicator& ready();
+  // Throws as ready(). Returns where ready() came before: then it is an error of this rank alone.
+  void refuse(const std::string& why);
+
+ private:
+  void tell(const std::string& why);
+  Communicator& comm_;
+  bool told_ = false;
+};
+
 class Links {
  public:
   // Collective.
@@ -51,6 +84,8 @@ class Links {
   void check_state() const;
   // After an error peers may not come any more: ends all calls, so that nobody waits for them.
   void give_up() noexcept;
+  // All ranks know that this is the end: neither this nor the destructor ends calls of others.
+  void agree_on_end() { end_is_agreed_ = true; }
 
   // Blocking calls among all ranks of a replica: `own` of each rank, in the order of shards.
   [[nodiscard]] std::vector<std::uint64_t> collect(std::span<const std::uint64_t> own);
@@ -65,10 +100,10 @@ class Links {
 
  private:
   [[nodiscard]] bool any(Communicator& comm, int ranks, bool here, int& first);
-  void spread_text(Communicator& comm, int root, std::string& text);
 
   int rank_ = 0, shard_ = 0, shard_ranks_ = 1, group_ = 0, groups_ = 1;
   int exceptions_ = 0;  // in flight when this was made
+  bool end_is_agreed_ = false;
 };
 
 }  // namespace tutti::zero

@@ -28,22 +28,6 @@ bool power_of_two(float value) {
   return std::isfinite(value) && std::frexp(value, &exponent) == 0.5F;
 }
 
-void check_config(const Config& config) {
-  check_range("slots", config.slots, 1, kMostSlots);
-  check_range("microsteps", config.microsteps, 1, config.slots);
-  check_range("prefetch", config.prefetch, 0, kMostUnitsAtOnce);
-  check_range("units_in_use", config.units_in_use, 1, kMostUnitsAtOnce);
-  check_range("loss_scaling.growth_steps", config.loss_scaling.growth_steps, 1,
-              std::numeric_limits<int>::max());
-  if (!(config.clip_norm >= 0) || !std::isfinite(config.clip_norm))
-    throw std::invalid_argument("Config::clip_norm is " + std::to_string(config.clip_norm) +
-                                "; it may be 0 (no clipping) or a positive number");
-  const float scale = config.loss_scaling.initial;
-  if (scale != 0 && !(scale > 0 && power_of_two(scale)))
-    throw std::invalid_argument("Config::loss_scaling.initial is " + std::to_string(scale) +
-                                "; it may be 0 (no scaling) or a power of two");
-}
-
 bool reduces_each_microstep(const Config& config) {
   if (config.sync != Config::Sync::kByStage) return config.sync == Config::Sync::kEachMicrostep;
   return config.stage == Stage::kZero2 || config.stage == Stage::kZero3;
@@ -73,6 +57,22 @@ void plan_sums(Plan& plan, int units) {
 }
 
 }  // namespace
+
+void check_config(const Config& config) {
+  check_range("slots", config.slots, 1, kMostSlots);
+  check_range("microsteps", config.microsteps, 1, config.slots);
+  check_range("prefetch", config.prefetch, 0, kMostUnitsAtOnce);
+  check_range("units_in_use", config.units_in_use, 1, kMostUnitsAtOnce);
+  check_range("loss_scaling.growth_steps", config.loss_scaling.growth_steps, 1,
+              std::numeric_limits<int>::max());
+  if (!(config.clip_norm >= 0) || !std::isfinite(config.clip_norm))
+    throw std::invalid_argument("Config::clip_norm is " + std::to_string(config.clip_norm) +
+                                "; it may be 0 (no clipping) or a positive number");
+  const float scale = config.loss_scaling.initial;
+  if (scale != 0 && !(scale > 0 && power_of_two(scale)))
+    throw std::invalid_argument("Config::loss_scaling.initial is " + std::to_string(scale) +
+                                "; it may be 0 (no scaling) or a power of two");
+}
 
 int shards_of(const Config& config, int ranks) {
   if (ranks < 1)
@@ -125,8 +125,9 @@ Memory memory_of(const Plan& plan, const Layout& layout) {
   memory.parameters = compute_bytes * (plan.whole_parameters ? whole : shard);
   memory.gradients =
       kFloatBytes * (count(plan.whole_sums) * whole + count(plan.shard_sums) * shard);
-  memory.optimizer = kFloatBytes * (kMoments + (plan.narrow_compute() ? 1 : 0)) *
-                     (plan.whole_state ? whole : shard);
+  if (plan.updates)
+    memory.optimizer = kFloatBytes * (kMoments + (plan.narrow_compute() ? 1 : 0)) *
+                       (plan.whole_state ? whole : shard);
   memory.gathered =
       compute_bytes *
       (plan.gathers && plan.config.keep_after_forward ? whole : count(plan.gather_slots) * largest);

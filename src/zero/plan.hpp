@@ -27,6 +27,7 @@ struct Plan {
 
   bool whole_parameters = true;  // all parameters are kept, and not this rank's shards alone
   bool whole_state = false;      // every rank updates all parameters (kDdp)
+  bool updates = true;           // or do others, as servers do for a worker?
   std::uint64_t leaves = 1;      // slots that are summed before a reduction
   int reductions = 1;            // of each unit, a step
   int whole_sums = 0;
@@ -46,6 +47,8 @@ struct Plan {
   }
 };
 
+// Throws std::invalid_argument for a number that is out of range for any ranks.
+void check_config(const Config& config);
 // Throws std::invalid_argument if the configuration is wrong for so many ranks.
 [[nodiscard]] Plan make_plan(const Config& config, int ranks, const Layout& layout);
 // Shards of a configuration: its shard_ranks, checked.

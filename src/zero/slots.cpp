@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/slots.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 namespace tutti::zero {
 namespace {
@@ -18,13 +20,14 @@ bool serves(const SlotShape& shape, Order order) {
 
 // "1, 2, 4" of those numbers from `first` to `most`, in steps of `first`, with which the shape
 // serves.
-std::string serving(const SlotShape& shape, int first, int most, Order order,
+std::string serving(const SlotShape& shape, std::int64_t first, std::int64_t most, Order order,
                     void (*set)(SlotShape& other, int number)) {
   std::string list;
   int named = 0;
-  for (int number = first; number <= most && named < kMostNamed; number += first) {
+  most = std::min<std::int64_t>(most, std::numeric_limits<int>::max());
+  for (std::int64_t number = first; number <= most && named < kMostNamed; number += first) {
     SlotShape other = shape;
-    set(other, number);
+    set(other, static_cast<int>(number));
     if (other.ranks % other.group_ranks != 0 || !serves(other, order)) continue;
     list += (named++ > 0 ? ", " : "") + std::to_string(number);
   }
@@ -60,7 +63,7 @@ std::string why_not(const SlotShape& shape, Order order) {
   if (shape.group_ranks != shape.ranks)
     text += " and groups of " + std::to_string(shape.group_ranks) + " ranks";
   if (shape.each_microstep && shape.microsteps > 1) text += " that are reduced one by one";
-  const int parts = shape.ranks * shape.microsteps;
+  const std::int64_t parts = std::int64_t{shape.ranks} * shape.microsteps;
   const auto name = [&text](const char* what, const std::string& list) {
     if (!list.empty()) text += std::string("; ") + what + " would do: " + list;
   };

@@ -87,6 +87,17 @@ float* State::kept_gradients(int unit) {
   return whole_sum(0, unit) + shard(unit).begin;
 }
 
+void State::fill(std::span<const Unit> units, const Engine::Fill& fill) {
+  for (int unit = 0; unit < layout_->units(); ++unit)
+    for (const Piece& piece : pieces(unit)) {
+      const auto count = static_cast<std::size_t>(piece.elements);
+      fill(units[index(unit)].parameters[static_cast<std::size_t>(piece.parameter)], piece.first,
+           {master(unit) + piece.offset, count});
+      std::fill_n(first_moments(unit) + piece.offset, count, 0.0F);
+      std::fill_n(second_moments(unit) + piece.offset, count, 0.0F);
+    }
+}
+
 void State::add_to(Memory& memory) const {
   memory.parameters += parameters_.bytes();
   memory.gradients += gradients_.bytes();

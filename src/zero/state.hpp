@@ -55,6 +55,9 @@ class State {
     return {of_unit.begin - before, of_unit.end - before};
   }
 
+  // Parameters from `fill`, moments 0.
+  void fill(std::span<const Unit> units, const Engine::Fill& fill);
+
   // What was allocated.
   void add_to(Memory& memory) const;
 

@@ -24,8 +24,27 @@ Update::Update(const Plan& plan, const Layout& layout, std::span<const Unit> uni
       gathered_(static_cast<std::size_t>(layout.units())) {
   if (plan.whole_parameters && !plan.whole_state && plan.shard_ranks > 1)
     gatherer_ = make_plain_gatherer(links, plan.config.compute);
-  const float initial = plan.config.loss_scaling.initial;
+  begin_anew();
+}
+
+void Update::begin_anew() {
+  progress = {};
+  const float initial = plan_.config.loss_scaling.initial;
   if (initial != 0) progress.loss_scale = initial;
+}
+
+Progress Update::saved() const {
+  Progress saved = progress;
+  if (plan_.config.loss_scaling.initial == 0) saved.loss_scale = 0;
+  return saved;
+}
+
+void Update::restore(const Progress& from) {
+  begin_anew();
+  progress.steps = from.steps;
+  if (plan_.config.loss_scaling.initial == 0 || from.loss_scale == 0) return;
+  progress.loss_scale = from.loss_scale;
+  progress.good_steps = from.good_steps;
 }
 
 std::span<const float> Update::shard_gradients(int unit) {
@@ -53,10 +72,10 @@ double Update::norm() {
 
 void Update::leave_out(double norm) {
   if (plan_.config.loss_scaling.initial == 0)
-    throw std::runtime_error("gradients of step " + std::to_string(progress.steps + 1) +
-                             " are not finite (norm " + std::to_string(norm) +
-                             "): lower the learning rate, or set Config::loss_scaling if they "
-                             "overflow on their way");
+    throw Agreed("gradients of step " + std::to_string(progress.steps + 1) +
+                 " are not finite (norm " + std::to_string(norm) +
+                 "): lower the learning rate, or set Config::loss_scaling if they "
+                 "overflow on their way");
   progress.loss_scale = std::max(progress.loss_scale / 2, std::numeric_limits<float>::min());
   progress.good_steps = 0;
   ++links_.usage.skipped_steps;
@@ -73,7 +92,7 @@ void Update::grow_scale() {
 template <typename Optimizer>
 float Update::step(const Optimizer& optimizer) {
   const double length = norm();
-  if (!std::isfinite(length)) {
+  if (!std::isfinite(static_cast<float>(length))) {
     leave_out(length);
     return static_cast<float>(length);
   }

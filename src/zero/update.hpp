@@ -18,8 +18,8 @@ namespace tutti::zero {
 // What of a run is saved beside the arrays.
 struct Progress {
   std::uint64_t steps = 0;  // of the optimizer
-  float loss_scale = 1;
-  int good_steps = 0;  // since the loss scale last changed
+  float loss_scale = 1;     // in a checkpoint, 0 where losses were not scaled
+  int good_steps = 0;       // since the loss scale last changed
 };
 
 class Update {
@@ -39,6 +39,10 @@ class Update {
   void wait_all();
 
   Progress progress;
+  void begin_anew();
+  // As it is saved, and from what was saved by a run that may have scaled losses or not.
+  [[nodiscard]] Progress saved() const;
+  void restore(const Progress& from);
 
  private:
   [[nodiscard]] std::span<const float> shard_gradients(int unit);

@@ -52,8 +52,8 @@ class Installed:
         run(self.options.cmake, "--install", self.options.build, "--prefix", first)
         os.rename(first, self.prefix)
         for name in ("include/tutti/tutti.h", "include/tutti/explain.h", "include/tutti/stream.h",
-                     "include/tutti/user_op.h",
-                     "include/tutti/tutti.hpp", "include/tutti/zero.hpp",
+                     "include/tutti/user_op.h", "include/tutti/tutti.hpp",
+                     "include/tutti/zero.hpp", "include/tutti/parameter_server.hpp",
                      *[f"bin/{program}" for program in PROGRAMS + SCRIPTS]):
             expect(os.path.isfile(os.path.join(self.prefix, name)), f"{name} is installed")
         expect(os.path.isfile(self.library), f"{LIBRARY} is installed")

@@ -17,6 +17,7 @@
 #include "folder.hpp"
 #include "model.hpp"
 #include "tests/seed.hpp"
+#include "zero/file.hpp"
 
 namespace tutti::zero::test {
 namespace {
@@ -270,6 +271,67 @@ TEST_F(ZeroCheckpoint, AKilledSaveLeavesTheLastOne) {
     EXPECT_EQ(status, 0);
     EXPECT_EQ(entries(), 1);
   }
+}
+
+TEST_F(ZeroCheckpoint, ASaveReplacesNothingButACheckpoint) {
+  const auto write = [](const fs::path& file) { std::ofstream(file) << "results"; };
+  fs::create_directory(folder_ / "results");
+  write(folder_ / "results" / "loss.csv");
+  write(folder_ / "model.bin");
+  fs::create_directory(folder_ / "empty");
+  run_ranks(2, [&](int, Communicator& comm) {
+    Engine engine(comm, units_of({5}), Config{});
+    fill_first(engine);
+    EXPECT_THAT([&] { engine.save(folder_ / "results"); },
+                ThrowsMessage<std::runtime_error>(
+                    HasSubstr("results is there and is no checkpoint (it holds loss.csv); save to "
+                              "another name")));
+    EXPECT_THAT([&] { engine.save(folder_ / "model.bin"); },
+                ThrowsMessage<std::runtime_error>(HasSubstr("it is not a folder")));
+    engine.save(folder_ / "empty", "note");
+    EXPECT_EQ(engine.load(folder_ / "empty"), "note");
+  });
+  EXPECT_TRUE(fs::exists(folder_ / "results" / "loss.csv"));
+  EXPECT_TRUE(fs::exists(folder_ / "model.bin"));
+}
+
+// Where two names cannot be exchanged, as on NFS: killed between the two renames, the old one is
+// there by its other name, and is read.
+TEST_F(ZeroCheckpoint, WithoutExchangeTheOldOneIsFoundByItsOtherName) {
+  const auto cannot = [](const fs::path&, const fs::path&) { return false; };
+  run_ranks(1, [&](int, Communicator& comm) {
+    Engine engine(comm, units_of({5}), Config{});
+    fill_first(engine);
+    engine.save(path(), "first");
+    engine.save(folder_ / "fresh", "second");
+    publish_folder(folder_ / "fresh", path(), cannot);
+    EXPECT_EQ(engine.load(path()), "second");
+    EXPECT_EQ(entries(), 1);
+    fs::rename(path(), path().string() + ".old");
+    EXPECT_EQ(engine.load(path()), "second");
+    engine.save(path(), "third");
+    EXPECT_EQ(engine.load(path()), "third");
+  });
+  // What has that other name and is no checkpoint is kept.
+  fs::create_directory(folder_ / "fresh");
+  std::ofstream(fs::path(path().string() + ".old") / "mine") << "mine";
+  EXPECT_THAT([&] { publish_folder(folder_ / "fresh", path(), cannot); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("it holds mine")));
+}
+
+// Of a run that did not scale its losses nothing is taken for a scale.
+TEST_F(ZeroCheckpoint, ARunThatScalesGoesOnFromOneThatDidNot) {
+  run_ranks(2, [&](int, Communicator& comm) {
+    Engine plain(comm, units_of({5}), Config{});
+    fill_first(plain);
+    plain.save(path());
+    Engine scaled(comm, units_of({5}), {.loss_scaling = {.initial = 1024}});
+    scaled.load(path());
+    EXPECT_EQ(scaled.loss_scale(), 1024);
+    scaled.save(path());
+    plain.load(path());
+    EXPECT_EQ(plain.loss_scale(), 1);
+  });
 }
 
 }  // namespace

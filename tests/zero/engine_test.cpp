@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <utility>
 
@@ -286,6 +287,95 @@ TEST(ZeroEngine, AnExceptionOnOneRankEndsTheOthers) {
       },
       tutti::Exception);
   other.join();
+}
+
+// An exception that leaves scopes in the middle of a backward pass, where what unwinding would
+// issue waits for the others and they for this rank.
+TEST(ZeroEngine, AnExceptionThatLeavesScopesEndsTheOthersToo) {
+  for (const bool overlap : {false, true}) {
+    std::atomic<int> ended = 0;
+    std::vector<Communicator> comms = Communicator::init_all(2);
+    const auto run = [&](int rank) {
+      Communicator& comm = comms[static_cast<std::size_t>(rank)];
+      Engine engine(comm, kUnits, {.slots = 4, .prefetch = 1, .overlap = overlap});
+      fill_first(engine);
+      try {
+        for (int step = 0; step < 3; ++step) {
+          for (int unit = 0; unit < 3; ++unit) static_cast<void>(engine.use(unit, Pass::kForward));
+          for (int unit = 3; unit-- > 0;) {
+            const auto scope = engine.use(unit, Pass::kBackward);
+            for (std::uint64_t slot = 0; slot < engine.slots(0).elements(); ++slot) {
+              const auto gradients = engine.gradients(unit);
+              if (rank == 1 && step == 1 && unit == 1 && slot == 0)
+                throw std::runtime_error("of the model");
+            }
+          }
+          engine.step(AdamW{});
+        }
+      } catch (const std::runtime_error&) {
+        ++ended;
+      }
+      if (rank != 1) return;
+      EXPECT_THAT([&] { engine.step(AdamW{}); },
+                  ::testing::ThrowsMessage<std::runtime_error>(
+                      ::testing::HasSubstr("an exception left a scope of unit 'b'")));
+    };
+    std::thread other(run, 1);
+    run(0);
+    other.join();
+    EXPECT_EQ(ended, 2) << overlap;
+  }
+}
+
+TEST(ZeroEngine, WhatOneRankRefusesAllDo) {
+  std::atomic<int> told = 0;
+  run_ranks(3, [&](int rank, Communicator& comm) {
+    const Config config{.slots = 6, .memory_limit_bytes = rank == 1 ? 1'000U : 0U};
+    try {
+      const Engine engine(comm, kUnits, config);
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find("Config::memory_limit_bytes is 1000"),
+                std::string::npos)
+          << error.what();
+      ++told;
+    }
+    comm.barrier();  // of a communicator that still works
+  });
+  EXPECT_EQ(told, 3);
+}
+
+TEST(ZeroEngine, WhatFillThrowsOnOneRankAllRanksHear) {
+  std::atomic<int> told = 0;
+  run_ranks(2, [&](int rank, Communicator& comm) {
+    Engine engine(comm, kUnits, {.slots = 2});
+    try {
+      engine.initialize([&](const Parameter&, std::uint64_t, std::span<float>) {
+        if (rank == 1) throw std::invalid_argument("no such file");
+      });
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "no such file");
+      ++told;
+    }
+  });
+  EXPECT_EQ(told, 2);
+}
+
+// Each square fits a double, but the norm no float.
+TEST(ZeroEngine, ANormThatIsNoFloatIsNotFinite) {
+  run_ranks(2, [](int, Communicator& comm) {
+    Engine engine(comm, kUnits, {.slots = 2, .loss_scaling = {.initial = 2}});
+    fill_first(engine);
+    const std::uint64_t before = engine.fingerprint();
+    for (int unit = 0; unit < 3; ++unit) {
+      const auto gradients = engine.gradients(unit);
+      for (int i = 0; unit == 1 && i < 150; ++i) gradients[0][i] = 1.5e38F;
+    }
+    EXPECT_FALSE(std::isfinite(engine.step(AdamW{})));
+    EXPECT_EQ(engine.loss_scale(), 1);
+    EXPECT_EQ(engine.fingerprint(), before);
+    fill_first(engine);
+    EXPECT_EQ(engine.loss_scale(), 2);
+  });
 }
 
 }  // namespace

@@ -21,14 +21,23 @@ struct Volume {
 constexpr int kSteps = 3;
 constexpr std::uint64_t kUnits = 5;
 
+// The engine's own counters, and the library's.
+struct Measured : Usage {
+  std::uint64_t library_bytes = 0;
+};
+
 // Trains, and hands the usage of the steps after the first to `check`, on each rank.
 void measure(int ranks, const Config& config,
-             const std::function<void(const Usage&, const Engine&)>& check) {
+             const std::function<void(const Measured&, const Engine&)>& check) {
   Training setup{.ranks = ranks, .config = config, .steps = kSteps};
-  std::vector<Usage> before(static_cast<std::size_t>(ranks));
-  setup.watch = [&](Engine& engine, int, int done) {
-    if (done == 1) engine.reset_usage();
-    if (done == kSteps) check(engine.usage(), engine);
+  std::vector<std::uint64_t> before(static_cast<std::size_t>(ranks));
+  setup.watch = [&](Engine& engine, int rank, int done) {
+    std::uint64_t& library_bytes = before[static_cast<std::size_t>(rank)];
+    if (done == 1) {
+      library_bytes = engine.library_bytes();
+      engine.reset_usage();
+    }
+    if (done == kSteps) check({engine.usage(), engine.library_bytes() - library_bytes}, engine);
   };
   static_cast<void>(train(setup));
 }
@@ -48,7 +57,7 @@ TEST(ZeroUsage, BytesAreThoseOfTheFormulas) {
       const auto g = static_cast<std::uint64_t>(microsteps);
       for (const Stage stage : {Stage::kDdp, Stage::kZero1, Stage::kZero2, Stage::kZero3})
         measure(ranks, {.stage = stage, .microsteps = microsteps},
-                [&](const Usage& usage, const Engine& engine) {
+                [&](const Measured& usage, const Engine& engine) {
                   const std::uint64_t once =
                       kMeasured * Volume{engine.layout().padded_elements(), ranks}.once(4);
                   const bool zero3 = stage == Stage::kZero3;
@@ -75,7 +84,7 @@ TEST(ZeroUsage, BytesAreThoseOfTheFormulas) {
 TEST(ZeroUsage, SendingGradientsEachMicrostepCostsAsManyReductions) {
   for (const Stage stage : {Stage::kDdp, Stage::kZero1})
     measure(2, {.stage = stage, .microsteps = 4, .sync = Config::Sync::kEachMicrostep},
-            [&](const Usage& usage, const Engine& engine) {
+            [&](const Measured& usage, const Engine& engine) {
               const std::uint64_t once =
                   kMeasured * Volume{engine.layout().padded_elements(), 2}.once(4);
               EXPECT_EQ(usage.gradient_bytes, once * (stage == Stage::kDdp ? 5 : 4));
@@ -87,7 +96,7 @@ TEST(ZeroUsage, SendingGradientsEachMicrostepCostsAsManyReductions) {
 TEST(ZeroUsage, KeptUnitsAreGatheredOnce) {
   measure(
       4, {.microsteps = 2, .keep_after_forward = true},
-      [](const Usage& usage, const Engine& engine) {
+      [](const Measured& usage, const Engine& engine) {
         const std::uint64_t once = kMeasured * Volume{engine.layout().padded_elements(), 4}.once(4);
         EXPECT_EQ(usage.gathers, kMeasured * kUnits * 2);
         EXPECT_EQ(usage.forward_gather_bytes, 2 * once);
@@ -98,18 +107,20 @@ TEST(ZeroUsage, KeptUnitsAreGatheredOnce) {
 
 TEST(ZeroUsage, NarrowNumbersHalveTheirBytes) {
   for (const Number number : {Number::kBfloat16, Number::kFloat16})
-    measure(4, {.compute = number, .reduce = number}, [](const Usage& usage, const Engine& engine) {
-      const std::uint64_t once = kMeasured * Volume{engine.layout().padded_elements(), 4}.once(2);
-      EXPECT_EQ(usage.gradient_bytes, once);
-      EXPECT_EQ(usage.forward_gather_bytes, once);
-      EXPECT_EQ(usage.library_bytes, 3 * once + usage.other_bytes);
-    });
+    measure(4, {.compute = number, .reduce = number},
+            [](const Measured& usage, const Engine& engine) {
+              const std::uint64_t once =
+                  kMeasured * Volume{engine.layout().padded_elements(), 4}.once(2);
+              EXPECT_EQ(usage.gradient_bytes, once);
+              EXPECT_EQ(usage.forward_gather_bytes, once);
+              EXPECT_EQ(usage.library_bytes, 3 * once + usage.other_bytes);
+            });
 }
 
 // Inside the group as ever; between the groups each rank sends its part of its shard's sum to the
 // other groups, and gets the others' totals.
 TEST(ZeroUsage, GroupsExchangeShardsAlone) {
-  measure(4, {.shard_ranks = 2}, [](const Usage& usage, const Engine& engine) {
+  measure(4, {.shard_ranks = 2}, [](const Measured& usage, const Engine& engine) {
     const std::uint64_t padded = engine.layout().padded_elements();
     const std::uint64_t within = Volume{padded, 2}.once(4),
                         across = 2 * Volume{padded / 2, 2}.once(4);
@@ -133,7 +144,7 @@ TEST(ZeroUsage, MemoryIsWhatWasPlanned) {
                               .shard_ranks = shard_ranks};
           const std::vector<Unit> units = units_of({1, 1, 1, 1, 1});
           const Memory planned = memory_of(units, config, 2);
-          measure(2, config, [&](const Usage& usage, const Engine& engine) {
+          measure(2, config, [&](const Measured& usage, const Engine& engine) {
             const Memory& memory = engine.memory();
             EXPECT_EQ(memory.parameters, planned.parameters);
             EXPECT_EQ(memory.gradients, planned.gradients);
@@ -148,7 +159,7 @@ TEST(ZeroUsage, MemoryIsWhatWasPlanned) {
 
 // With one unit in use and one ahead there are never more than two.
 TEST(ZeroUsage, PeakOfGatheredUnitsIsTheirBound) {
-  measure(4, {.prefetch = 1, .units_in_use = 1}, [](const Usage& usage, const Engine& engine) {
+  measure(4, {.prefetch = 1, .units_in_use = 1}, [](const Measured& usage, const Engine& engine) {
     std::uint64_t two = 0;
     for (int unit = 0; unit + 1 < engine.layout().units(); ++unit)
       two = std::max(

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <numbers>
 #include <string_view>
+#include <vector>
 
 #include "perf/common/flags.hpp"
 
@@ -23,10 +24,14 @@ struct Word {
   Value value;
 };
 
-constexpr std::array<Word<zero::Stage>, 4> kStages = {{{"ddp", zero::Stage::kDdp},
-                                                       {"zero1", zero::Stage::kZero1},
-                                                       {"zero2", zero::Stage::kZero2},
-                                                       {"zero3", zero::Stage::kZero3}}};
+enum class Sharing : std::uint8_t { kDdp, kZero1, kZero2, kZero3, kServers };
+constexpr std::array<Word<Sharing>, 5> kSharings = {{{"ddp", Sharing::kDdp},
+                                                     {"zero1", Sharing::kZero1},
+                                                     {"zero2", Sharing::kZero2},
+                                                     {"zero3", Sharing::kZero3},
+                                                     {"ps", Sharing::kServers}}};
+constexpr std::array<zero::Stage, 4> kStages = {zero::Stage::kDdp, zero::Stage::kZero1,
+                                                zero::Stage::kZero2, zero::Stage::kZero3};
 constexpr std::array<Word<zero::Order>, 2> kOrders = {
     {{"canonical", zero::Order::kCanonical}, {"fast", zero::Order::kFast}}};
 constexpr std::array<Word<zero::Number>, 3> kNumbers = {{{"float", zero::Number::kFloat32},
@@ -65,6 +70,8 @@ struct Said {
   std::string size = "tiny", optimizer = "adamw";
   float weight_decay = 0.1F, momentum = 0.9F;
   bool no_overlap = false;
+  Sharing sharing = Sharing::kZero3;
+  zero::Servers servers;
 };
 
 void add_training_flags(CLI::App& app, Options& options, Said& said) {
@@ -101,7 +108,8 @@ void add_training_flags(CLI::App& app, Options& options, Said& said) {
 
 void add_engine_flags(CLI::App& app, zero::Config& config, Said& said) {
   const auto count = CLI::Range(1, 1 << 20);
-  add_words(app, "--stage", config.stage, kStages, "What the ranks share");
+  add_words(app, "--stage", said.sharing, kSharings,
+            "What the ranks share; ps: parameter servers keep it");
   app.add_option("--slots", config.slots, "Parts of a step's batch, whatever the ranks")
       ->check(count)
       ->capture_default_str();
@@ -130,10 +138,51 @@ void add_engine_flags(CLI::App& app, zero::Config& config, Said& said) {
                  "First scale of the loss, a power of two; 0: none, or 65536 with half")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--loss-growth", config.loss_scaling.growth_steps,
+                 "Good steps after which the scale of the loss doubles")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--units-in-use", config.units_in_use,
+                 "Units that are open at once, of which the embeddings are one")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
   app.add_option("--memory-limit", config.memory_limit_bytes,
                  "Bytes that a rank's engine may allocate, like 64M; 0: any")
       ->transform(CLI::AsSizeValue(false));
   app.add_flag("--poison", config.poison, "Fill freed buffers with NaN");
+}
+
+void add_server_flags(CLI::App& app, zero::Servers& servers) {
+  const std::string group = "Parameter servers (--stage ps)";
+  app.add_option("--servers", servers.count, "Ranks that keep the parameters, behind the workers")
+      ->check(CLI::Range(1, kMostProcesses))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--colocated", servers.colocated, "The first workers are the servers")->group(group);
+  app.add_flag("--async", servers.asynchronous, "Each worker's gradients are an update")
+      ->group(group);
+  app.add_option("--staleness", servers.staleness,
+                 "--async: most updates of others since a worker's parameters; without it: any")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app.add_option("--arrivals", servers.arrivals,
+                 "--async: workers of the first updates in order, like 0,0,1; then as they come")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+}
+
+// A flag that says nothing with what --stage is; or nothing.
+std::string idle_flag(const CLI::App& app, bool servers) {
+  const std::vector<const char*> of_engine = {"--sync", "--prefetch", "--no-overlap",
+                                              "--keep-after-forward", "--shard-ranks"};
+  const std::vector<const char*> of_servers = {"--servers", "--colocated", "--async", "--staleness",
+                                               "--arrivals"};
+  for (const char* const flag : servers ? of_engine : of_servers)
+    if (app.count(flag) > 0)
+      return fmt::format("{}: {} --stage ps", flag, servers ? "says nothing with" : "needs");
+  return {};
 }
 
 void add_output_flags(CLI::App& app, Options& options) {
@@ -171,12 +220,24 @@ std::string complete(Options& options, const Said& said) {
   else
     return fmt::format("--optimizer: '{}' is neither adamw nor sgd", said.optimizer);
   zero::Config& config = options.engine;
+  if (said.sharing == Sharing::kServers)
+    options.servers = said.servers;
+  else
+    config.stage = kStages[static_cast<std::size_t>(said.sharing)];
   config.overlap = !said.no_overlap;
   const bool half =
       config.compute == zero::Number::kFloat16 || config.reduce == zero::Number::kFloat16;
+  const bool apart = options.servers && options.servers->asynchronous;
+  if (half && apart)
+    return "--async: half numbers need loss scaling, which asynchronous servers do not have; use "
+           "bfloat16 or float";
   if (half && config.loss_scaling.initial == 0) config.loss_scaling.initial = 65536;
   if (options.save_every > 0 && options.save_path.empty())
     return "--save-every: needs --save DIR, the folder for the checkpoints";
+  if (!apart) return {};
+  if (options.save_every > 0 || options.eval_every > 0)
+    return fmt::format("{}: asynchronous workers meet at the end only; leave it or --async out",
+                       options.save_every > 0 ? "--save-every" : "--eval-every");
   return {};
 }
 
@@ -207,12 +268,14 @@ ParsedOptions parse_options(int argc, char** argv, int launched, bool speaks) {
                           ->check(CLI::Range(1, kMostProcesses))
                           ->capture_default_str();
   add_engine_flags(app, options.engine, said);
+  add_server_flags(app, said.servers);
   add_training_flags(app, options, said);
   add_output_flags(app, options);
   if (const auto status =
           speaks ? perf::parse_flags(app, argc, argv) : parse_mutely(app, argc, argv))
     return {std::nullopt, *status};
   std::string wrong = complete(options, said);
+  if (wrong.empty()) wrong = idle_flag(app, options.servers.has_value());
   if (launched > 1 && procs->count() > 0)
     wrong = fmt::format(
         "--procs: a launcher has started {} processes already; leave it out, or "

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "tutti/parameter_server.hpp"
 #include "tutti/zero.hpp"
 #include "zero_gpt/size.hpp"
 
@@ -22,6 +23,7 @@ struct Options {
   bool launched = false;  // by a launcher: nothing is forked
   Size size{};
   zero::Config engine;
+  std::optional<zero::Servers> servers;  // --stage ps
   int steps = 1000;
   int batch = 4;  // sequences of a slot
   float learning_rate = 3e-3F;
@@ -40,6 +42,10 @@ struct Options {
   int threads = 0;  // of a rank; 0: the cores divided among the forked ranks
   Matmul matmul = Matmul::kOwn;
 
+  // Ranks that compute: all but those that only serve.
+  [[nodiscard]] int workers() const {
+    return servers && !servers->colocated ? processes - servers->count : processes;
+  }
   // Of all slots of a step.
   [[nodiscard]] std::uint64_t tokens_per_step() const {
     return static_cast<std::uint64_t>(engine.slots) * static_cast<std::uint64_t>(batch) *

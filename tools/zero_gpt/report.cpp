@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -40,9 +41,13 @@ std::string memory_text(const StartFacts& facts) {
   return text;
 }
 
-std::string_view word_of(zero::Stage stage) {
+std::string stage_text(const Options& options) {
   constexpr std::array<std::string_view, 4> kWords = {"ddp", "zero1", "zero2", "zero3"};
-  return kWords[static_cast<std::size_t>(stage)];
+  if (!options.servers) return std::string(kWords[static_cast<std::size_t>(options.engine.stage)]);
+  const zero::Servers& servers = *options.servers;
+  return fmt::format("{} parameter server{} ({}{})", servers.count, servers.count == 1 ? "" : "s",
+                     servers.asynchronous ? "asynchronous" : "synchronous",
+                     servers.colocated ? ", colocated" : "");
 }
 
 }  // namespace
@@ -59,9 +64,8 @@ std::string start_text(const Options& options, const StartFacts& facts) {
   std::string text = fmt::format(
       "# zero_gpt: {} ({} parameters, {} layers, {} channels, context {}), {} on {} rank{}, "
       "{} slots of {} sequences\n",
-      size.name, parameters_of(size), size.layers, size.channels, size.context,
-      word_of(options.engine.stage), options.processes, options.processes == 1 ? "" : "s",
-      options.engine.slots, options.batch);
+      size.name, parameters_of(size), size.layers, size.channels, size.context, stage_text(options),
+      options.processes, options.processes == 1 ? "" : "s", options.engine.slots, options.batch);
   text += products_text(options, facts) + memory_text(facts);
   text += fmt::format(
       "# text    : {}, {} bytes to train on, {} held out; the best trigram model has {:.4f} nats "
@@ -72,6 +76,33 @@ std::string start_text(const Options& options, const StartFacts& facts) {
                     "\n# MFU is a share of {:.1f} GFLOP/s, which the products above reach on all "
                     "ranks together\n",
                     facts.peak_flops / 1e9);
+}
+
+std::string worker_line(const Options& options, const Progress& progress) {
+  const double tokens =
+      static_cast<double>(options.tokens_per_step()) / options.workers() * progress.steps_since;
+  return fmt::format(
+      "step {:>6}  loss {:.4f}  lr {:.2e}  norm {:.3f}  {:>7.0f} tokens/s of worker 0\n",
+      progress.step, progress.loss, progress.learning_rate, progress.gradient_norm,
+      tokens / progress.seconds);
+}
+
+std::string arrivals_text(const std::vector<zero::Arrival>& arrivals) {
+  constexpr std::size_t kMostListed = 64;
+  double sum = 0;
+  int most = 0;
+  std::string list;
+  for (std::size_t i = 0; i < arrivals.size(); ++i) {
+    sum += arrivals[i].staleness;
+    most = std::max(most, arrivals[i].staleness);
+    if (i < kMostListed) list += fmt::format(" {}:{}", arrivals[i].worker, arrivals[i].staleness);
+  }
+  if (arrivals.empty()) return {};
+  return fmt::format(
+      "# staleness: {:.2f} updates on average, {} at most, of {}\n"
+      "# worker:staleness of the {}:{}\n",
+      sum / static_cast<double>(arrivals.size()), most, arrivals.size(),
+      arrivals.size() > kMostListed ? "first updates" : "updates", list);
 }
 
 std::string progress_line(const Options& options, const Progress& progress, double peak_flops) {

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "tutti/parameter_server.hpp"
 #include "tutti/zero.hpp"
 #include "zero_gpt/options.hpp"
 
@@ -37,6 +39,11 @@ struct Progress {
 };
 [[nodiscard]] std::string progress_line(const Options& options, const Progress& progress,
                                         double peak_flops);
+
+// The same of worker 0 alone, where workers do not wait for each other.
+[[nodiscard]] std::string worker_line(const Options& options, const Progress& progress);
+// Lines on how old the parameters of asynchronous updates were; empty without any.
+[[nodiscard]] std::string arrivals_text(const std::vector<zero::Arrival>& arrivals);
 
 // "12.3 MB": powers of 1000.
 [[nodiscard]] std::string bytes_text(double bytes);

@@ -20,6 +20,7 @@
 #include "zero_gpt/curve.hpp"
 #include "zero_gpt/engine_store.hpp"
 #include "zero_gpt/gpt.hpp"
+#include "zero_gpt/learner.hpp"
 #include "zero_gpt/products.hpp"
 #include "zero_gpt/random.hpp"
 #include "zero_gpt/report.hpp"
@@ -73,6 +74,10 @@ class Trainer {
   void say_start();
   int load();
   void save(int steps);
+  void train_together(int first);
+  void train_apart(int first);
+  void compute(int step, std::span<double> losses);
+  [[nodiscard]] zero::Optimizer optimizer_of(int step) const;
   Point train_step(int step);
   void say_progress(const Point& point);
   double held_out_loss();
@@ -86,8 +91,9 @@ class Trainer {
   const Text& text_;
   Threads threads_;
   const LayerSet set_ = layer_sets().front();
-  zero::Engine engine_;
-  EngineStore store_;
+  Learner learner_;
+  zero::Engine* const model_;  // null on a rank that only serves
+  std::optional<EngineStore> store_;
   std::optional<Blas> blas_;
   std::unique_ptr<Gpt<float>> gpt_;
   int most_sequences_ = 0;
@@ -106,18 +112,20 @@ Trainer::Trainer(Communicator& comm, const Options& options, const TextSource& s
       source_(source),
       text_(text),
       threads_(threads_of(options)),
-      engine_(comm, engine_units(options.size), options.engine),
-      store_(engine_, options.engine.compute) {
-  for (int micro = 0; micro < engine_.microsteps(); ++micro)
+      learner_(comm, engine_units(options.size), options),
+      model_(learner_.model()) {
+  if (speaks()) csv_ = std::make_unique<Output>(options.csv_path);
+  blas_ = find_blas(threads_.count());
+  if (model_ == nullptr) return;
+  store_.emplace(*model_, options.engine.compute);
+  for (int micro = 0; micro < model_->microsteps(); ++micro)
     most_sequences_ = std::max(most_sequences_,
-                               static_cast<int>(engine_.slots(micro).elements()) * options.batch);
+                               static_cast<int>(model_->slots(micro).elements()) * options.batch);
   gpt_ = std::make_unique<Gpt<float>>(options.size, most_sequences_, set_.of<float>(), threads_);
   choose_products();
-  if (speaks()) csv_ = std::make_unique<Output>(options.csv_path);
 }
 
 void Trainer::choose_products() {
-  blas_ = find_blas(threads_.count());
   if (options_.matmul != Matmul::kBlas) return;
   if (!blas_) throw std::runtime_error("there is no BLAS");  // main() has looked for it
   gpt_->set_multiply(blas_->multiply);
@@ -135,6 +143,7 @@ void Trainer::measure_products(StartFacts& facts) {
     facts.blas = blas_->name;
   }
   std::vector<double> sum = {options_.matmul == Matmul::kBlas ? facts.blas_flops : facts.own_flops};
+  if (model_ == nullptr) sum[0] = 0;
   comm_.all_reduce(sum, tuttiSum);
   facts.peak_flops = peak_flops_ = sum[0];
 }
@@ -147,8 +156,8 @@ void Trainer::say_start() {
       best_trigram(text_.training(), text_.held_out(), options_.size.vocabulary).nats_per_token;
   facts.instruction_set = set_.name;
   facts.threads = threads_.count();
-  facts.memory = engine_.memory();
-  facts.activation_bytes = gpt_->bytes() + store_.widened_bytes();
+  facts.memory = learner_.memory();
+  facts.activation_bytes = gpt_->bytes() + store_->widened_bytes();
   facts.text = source_.name;
   facts.training_bytes = text_.training().size();
   facts.held_out_bytes = text_.held_out().size();
@@ -162,7 +171,7 @@ void Trainer::say_start() {
 // Fills the parameters or loads them; returns the number of steps done.
 int Trainer::load() {
   if (!options_.load_path.empty()) {
-    const std::string text = engine_.load(options_.load_path);
+    const std::string text = learner_.load(options_.load_path);
     const CheckpointNote note = parse_note(text);
     for (const std::string& difference : differences(note, note_of(options_, note.steps)))
       if (speaks())
@@ -173,7 +182,7 @@ int Trainer::load() {
   std::vector<Tensor> tensors;
   for (TensorUnit& unit : units_of(options_.size))
     std::ranges::move(unit.tensors, std::back_inserter(tensors));
-  engine_.initialize(
+  learner_.initialize(
       [&](const zero::Parameter& parameter, std::uint64_t first, std::span<float> values) {
         const auto tensor = std::ranges::find(tensors, parameter.name, &Tensor::name);
         fill_tensor(*tensor, options_.seed, first, values);
@@ -183,17 +192,25 @@ int Trainer::load() {
 
 void Trainer::save(int steps) {
   if (options_.save_path.empty()) return;
-  engine_.save(options_.save_path, to_text(note_of(options_, steps)));
+  learner_.save(options_.save_path, to_text(note_of(options_, steps)));
   if (speaks()) fmt::print("# saved {} after {} steps\n", options_.save_path, steps);
 }
 
 // ---- training -----------------------------------------------------------------------------------
 
 std::string Trainer::run() {
-  const int first = load();
   say_start();
-  engine_.reset_usage();
+  const int first = load();
+  learner_.reset_usage();
   line_time_ = Clock::now();
+  if (learner_.asynchronous(options_))
+    train_apart(first);
+  else
+    train_together(first);
+  return finish();
+}
+
+void Trainer::train_together(int first) {
   for (int step = first; step < options_.steps; ++step) {
     const Point point = train_step(step);
     points_.push_back(point);
@@ -206,7 +223,67 @@ std::string Trainer::run() {
     if (options_.save_every > 0 && done % options_.save_every == 0 && done < options_.steps)
       save(done);
   }
-  return finish();
+}
+
+zero::Optimizer Trainer::optimizer_of(int step) const {
+  zero::Optimizer optimizer = options_.optimizer;
+  std::visit([&](auto& each) { each.learning_rate = learning_rate(options_, step); }, optimizer);
+  return optimizer;
+}
+
+// A step's passes. `losses` has one for each slot; this rank's are written.
+void Trainer::compute(int step, std::span<double> losses) {
+  if (model_ == nullptr) return;
+  const float factor = model_->loss_scale() / static_cast<float>(options_.tokens_per_step());
+  for (int micro = 0; micro < model_->microsteps(); ++micro) {
+    const zero::Range mine = model_->slots(micro);
+    batch_.slots = static_cast<int>(mine.elements());
+    batch_.sequences_per_slot = options_.batch;
+    text_.read_slots(options_.seed, step, static_cast<int>(mine.begin), batch_);
+    gpt_->train(*store_, batch_, factor, losses.subspan(mine.begin, mine.elements()));
+  }
+}
+
+// Asynchronous: workers meet at the end only, and learn each other's losses then. The learning rate
+// follows the updates, of which each worker's step is one.
+void Trainer::train_apart(int first) {
+  zero::ParameterServer& servers = *learner_.servers();
+  const auto slots = static_cast<std::size_t>(options_.engine.slots);
+  std::vector<double> losses(slots * static_cast<std::size_t>(std::max(0, options_.steps - first)));
+  if (model_ == nullptr)
+    servers.serve([&](std::uint64_t update) {
+      return optimizer_of(
+          first + static_cast<int>(update / static_cast<std::uint64_t>(options_.workers())));
+    });
+  for (int step = first; model_ != nullptr && step < options_.steps; ++step) {
+    const auto own =
+        std::span(losses).subspan(static_cast<std::size_t>(step - first) * slots, slots);
+    compute(step, own);
+    Point point{step, 0, learning_rate(options_, step), servers.push()};
+    point.loss = std::accumulate(own.begin(), own.end(), 0.0) /
+                 static_cast<double>(options_.tokens_per_step()) * options_.workers();
+    points_.push_back(point);
+    ++since_.steps_since;
+    if (step % options_.log_every == 0 || step == first || step + 1 == options_.steps)
+      say_progress(point);
+  }
+  if (model_ != nullptr) servers.finish();
+  comm_.all_reduce(losses, tuttiSum);
+  const zero::Usage usage = learner_.usage();
+  std::vector<double> shared = {
+      static_cast<double>(usage.gradient_bytes + usage.update_gather_bytes + usage.other_bytes),
+      model_ != nullptr ? usage.stall_seconds / options_.workers() : 0};
+  comm_.all_reduce(shared, tuttiSum);
+  for (std::size_t i = 0; speaks() && i < points_.size(); ++i) {
+    const auto of_step = std::span(losses).subspan(i * slots, slots);
+    points_[i].loss = std::accumulate(of_step.begin(), of_step.end(), 0.0) /
+                      static_cast<double>(options_.tokens_per_step());
+    csv_->write(csv_line(points_[i]));
+  }
+  if (!speaks()) return;
+  fmt::print("# sent {} by all ranks; a worker was stalled for {:.3f} s on average\n",
+             bytes_text(shared[0]), shared[1]);
+  fmt::print("{}", arrivals_text(servers.arrivals()));
 }
 
 // The loss of a step is that before its update: the sum of the slots' losses in the order of slots,
@@ -214,25 +291,11 @@ std::string Trainer::run() {
 Point Trainer::train_step(int step) {
   const auto slots = static_cast<std::size_t>(options_.engine.slots);
   const auto tokens = static_cast<double>(options_.tokens_per_step());
-  const float factor = engine_.loss_scale() / static_cast<float>(options_.tokens_per_step());
   std::vector<double> shared(slots + 2);  // losses, bytes sent, seconds stalled
-  for (int micro = 0; micro < engine_.microsteps(); ++micro) {
-    const zero::Range mine = engine_.slots(micro);
-    batch_.slots = static_cast<int>(mine.elements());
-    batch_.sequences_per_slot = options_.batch;
-    text_.read_slots(options_.seed, step, static_cast<int>(mine.begin), batch_);
-    gpt_->train(store_, batch_, factor, std::span(shared).subspan(mine.begin, mine.elements()));
-  }
-  Point point{step, 0, learning_rate(options_, step), 0};
-  auto optimizer = options_.optimizer;
-  std::visit(
-      [&](auto& each) {
-        each.learning_rate = point.learning_rate;
-        point.gradient_norm = engine_.step(each);
-      },
-      optimizer);
-  const zero::Usage usage = engine_.usage();
-  engine_.reset_usage();
+  compute(step, shared);
+  Point point{step, 0, learning_rate(options_, step), learner_.step(optimizer_of(step))};
+  const zero::Usage usage = learner_.usage();
+  learner_.reset_usage();
   shared[slots] =
       static_cast<double>(usage.forward_gather_bytes + usage.backward_gather_bytes +
                           usage.update_gather_bytes + usage.gradient_bytes + usage.other_bytes);
@@ -252,7 +315,9 @@ void Trainer::say_progress(const Point& point) {
   since_.gradient_norm = point.gradient_norm;
   since_.seconds = std::chrono::duration<double>(Clock::now() - line_time_).count();
   if (speaks()) {
-    fmt::print("{}", progress_line(options_, since_, peak_flops_));
+    fmt::print("{}", learner_.asynchronous(options_)
+                         ? worker_line(options_, since_)
+                         : progress_line(options_, since_, peak_flops_));
     static_cast<void>(std::fflush(stdout));
   }
   since_ = {};
@@ -264,16 +329,16 @@ void Trainer::say_progress(const Point& point) {
 // Nats per token of the held-out windows. Ranks take turns, each as many windows as it has memory
 // for; all make the same calls, and the windows' losses are added in order.
 double Trainer::held_out_loss() {
-  const int all = text_.held_out_windows(), ranks = comm_.nranks();
+  const int all = text_.held_out_windows(), ranks = options_.workers();
   const int windows = options_.eval_windows == 0 ? all : std::min(all, options_.eval_windows);
   std::vector<double> losses(static_cast<std::size_t>(windows));
   std::vector<double> some(static_cast<std::size_t>(most_sequences_));
   batch_.slots = most_sequences_;
   batch_.sequences_per_slot = 1;
-  for (int round = 0; round < windows; round += ranks * most_sequences_) {
+  for (int round = 0; model_ != nullptr && round < windows; round += ranks * most_sequences_) {
     const int first = round + comm_.rank() * most_sequences_;
     text_.read_held_out(first, batch_);
-    gpt_->evaluate(store_, batch_, some);
+    gpt_->evaluate(*store_, batch_, some);
     for (int i = 0; i < most_sequences_ && first + i < windows; ++i)
       losses[static_cast<std::size_t>(first + i)] = some[static_cast<std::size_t>(i)];
   }
@@ -295,6 +360,7 @@ double Trainer::say_held_out(int step) {
 
 // Every rank computes the same bytes, since gathering needs all of them.
 std::string Trainer::sample(int bytes) {
+  if (model_ == nullptr) return {};
   const int vocabulary = options_.size.vocabulary;
   const auto context = static_cast<std::size_t>(options_.size.context);
   std::vector<std::uint8_t> tokens = {token_of('\n', vocabulary)};
@@ -305,7 +371,7 @@ std::string Trainer::sample(int bytes) {
     std::copy(tokens.end() - static_cast<std::ptrdiff_t>(seen), tokens.end(),
               batch_.inputs.begin());
     double loss = 0;
-    gpt_->evaluate(store_, batch_, std::span(&loss, 1));
+    gpt_->evaluate(*store_, batch_, std::span(&loss, 1));
     const float* const row =
         gpt_->probabilities() + (seen - 1) * static_cast<std::size_t>(vocabulary);
     const std::uint64_t bits =
@@ -324,7 +390,7 @@ std::string Trainer::finish() {
   save(options_.steps);
   const double loss = say_held_out(options_.steps);
   const std::string text = sample(options_.sample_bytes);
-  const std::uint64_t fingerprint = engine_.fingerprint();
+  const std::uint64_t fingerprint = learner_.fingerprint();
   if (!speaks()) return {};
   fmt::print("# fingerprint of parameters and moments: {:016x}\n", fingerprint);
   if (!text.empty()) fmt::print("{}\n", text);
@@ -353,10 +419,24 @@ std::vector<zero::Unit> engine_units(const Size& size) {
   return units;
 }
 
+namespace {
+
+// Of the rank that needs most.
+zero::Memory memory_of(const Options& options) {
+  const std::vector<zero::Unit> units = engine_units(options.size);
+  if (!options.servers) return zero::memory_of(units, options.engine, options.processes);
+  const auto of_rank = [&](int rank) {
+    return zero::memory_of(units, options.engine, *options.servers, options.processes, rank);
+  };
+  const zero::Memory first = of_rank(0), last = of_rank(options.processes - 1);
+  return first.total() < last.total() ? last : first;
+}
+
+}  // namespace
+
 std::string engine_refuses(const Options& options) {
   try {
-    const zero::Memory memory =
-        zero::memory_of(engine_units(options.size), options.engine, options.processes);
+    const zero::Memory memory = memory_of(options);
     const std::uint64_t limit = options.engine.memory_limit_bytes;
     if (limit == 0 || memory.total() <= limit) return {};
     return fmt::format(

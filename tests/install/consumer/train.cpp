@@ -3,7 +3,7 @@
 // ranks of one process.
 #include <cmath>
 #include <thread>
-#include <tutti/zero.hpp>
+#include <tutti/parameter_server.hpp>
 #include <vector>
 
 namespace zero = tutti::zero;

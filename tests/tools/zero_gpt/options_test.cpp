@@ -54,11 +54,40 @@ TEST(Options, FlagsReachTheEngine) {
   EXPECT_EQ(std::get<zero::Sgd>(options.optimizer).momentum, 0.8F);
 }
 
+TEST(Options, FlagsReachTheServers) {
+  const Outcome outcome = parse({"--procs", "6", "--stage", "ps", "--servers", "2", "--async",
+                                 "--staleness", "3", "--arrivals", "0,3,1"});
+  ASSERT_TRUE(outcome.parsed.options) << outcome.errors;
+  const Options& options = *outcome.parsed.options;
+  ASSERT_TRUE(options.servers);
+  EXPECT_EQ(options.servers->count, 2);
+  EXPECT_TRUE(options.servers->asynchronous);
+  EXPECT_EQ(options.servers->staleness, 3);
+  EXPECT_EQ(options.servers->arrivals, (std::vector<int>{0, 3, 1}));
+  EXPECT_EQ(options.workers(), 4);
+  EXPECT_EQ(parse({"--procs", "2", "--stage", "ps", "--colocated"}).parsed.options->workers(), 2);
+  EXPECT_FALSE(parse({}).parsed.options->servers);
+}
+
 TEST(Options, AMistakeIsOneLineWithTheFlag) {
   const std::vector<std::vector<std::string>> mistakes = {
-      {"--stage", "zero4"}, {"--model", "huge"},        {"--slots", "0"}, {"--compute", "int8"},
-      {"--lr", "-1"},       {"--optimizer", "lamb"},    {"--steps", "x"}, {"--save-every", "3"},
-      {"--procs", "0"},     {"--memory-limit", "much"}, {"--batch", "0"}, {"--bogus"}};
+      {"--stage", "zero4"},
+      {"--model", "huge"},
+      {"--slots", "0"},
+      {"--compute", "int8"},
+      {"--lr", "-1"},
+      {"--optimizer", "lamb"},
+      {"--steps", "x"},
+      {"--save-every", "3"},
+      {"--procs", "0"},
+      {"--memory-limit", "much"},
+      {"--batch", "0"},
+      {"--bogus"},
+      {"--servers", "2"},
+      {"--staleness", "1", "--stage", "zero1"},
+      {"--save-every", "3", "--save", "x", "--stage", "ps", "--async"},
+      {"--prefetch", "3", "--stage", "ps"},
+      {"--async", "--stage", "ps", "--compute", "half"}};
   for (const auto& arguments : mistakes) {
     const Outcome outcome = parse(arguments);
     EXPECT_FALSE(outcome.parsed.options);

@@ -3,6 +3,7 @@
 // the ranks and the microsteps; a checkpoint continues on other ranks; mistakes are one line.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -50,11 +51,40 @@ TEST_F(ZeroGpt, EveryStageHasTheSameCurve) {
     EXPECT_EQ(curve(std::string("--model nano --steps 3 --procs 4 --stage ") + stage), one);
 }
 
+TEST_F(ZeroGpt, ParameterServersHaveItToo) {
+  const std::string common = "--model nano --steps 3 --stage ";
+  const std::string one = curve(common + "ddp");
+  EXPECT_EQ(curve(common + "ps --procs 3 --servers 1"), one);
+  EXPECT_EQ(curve(common + "ps --procs 4 --servers 2 --microsteps 2"), one);
+  EXPECT_EQ(curve(common + "ps --procs 4 --servers 4 --colocated"), one);
+}
+
+TEST_F(ZeroGpt, AScriptOfArrivalsIsKeptAndItsBitsComeAgain) {
+  const std::string flags =
+      "--model nano --steps 2 --procs 3 --stage ps --async --arrivals 0,0,1 --csv " +
+      (folder / "apart.csv").string();
+  const std::string first = run(flags), second = run(flags);
+  EXPECT_NE(first.find("# worker:staleness of the updates: 0:0 0:0 1:2 1:0\n"), std::string::npos)
+      << first;
+  const auto fingerprint = [](const std::string& output) {
+    return output.substr(output.find("# fingerprint"), 60);
+  };
+  EXPECT_EQ(fingerprint(first), fingerprint(second));
+  std::ifstream file(folder / "apart.csv");
+  EXPECT_EQ(
+      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'), 3);
+  EXPECT_NE(run("--model nano --steps 2 --procs 3 --stage ps --async --arrivals 0,0,0,1", 1)
+                .find("update 2 of Servers::arrivals is worker 0's, which has finished"),
+            std::string::npos);
+}
+
 TEST_F(ZeroGpt, RanksAndMicrostepsDoNotMatter) {
   const std::string common = "--model odd --slots 12 --steps 2 ";
   const std::string one = curve(common + "--procs 1 --microsteps 12 --stage ddp");
   EXPECT_EQ(curve(common + "--procs 3 --stage zero3"), one);
   EXPECT_EQ(curve(common + "--procs 6 --stage zero1 --microsteps 2"), one);
+  EXPECT_EQ(curve("--model nano --steps 2 --procs 8 --stage zero3"),
+            curve("--model nano --steps 2 --procs 1 --stage ddp"));
   EXPECT_EQ(curve(common + "--procs 3 --stage zero3 --no-overlap --prefetch 0 --poison"), one);
 }
 
@@ -88,10 +118,14 @@ TEST_F(ZeroGpt, SamplesAndDraws) {
 }
 
 TEST_F(ZeroGpt, MistakesAreOneLine) {
-  const std::vector<std::string> mistakes = {
-      "--text /nonexistent",         "--text /",
-      "--csv /nonexistent/x",        "--procs 3",
-      "--procs 4 --memory-limit 1M", "--procs 2 --shard-ranks 3"};
+  const std::vector<std::string> mistakes = {"--text /nonexistent",
+                                             "--text /",
+                                             "--csv /nonexistent/x",
+                                             "--procs 3",
+                                             "--procs 4 --memory-limit 1M",
+                                             "--procs 2 --shard-ranks 3",
+                                             "--procs 2 --stage ps --servers 2",
+                                             "--procs 3 --stage ps --async --arrivals 0,2"};
   for (const std::string& flags : mistakes) {
     const std::string output = run("--model nano " + flags, 2);
     EXPECT_TRUE(output.starts_with("zero_gpt: ")) << output;
