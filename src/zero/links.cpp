@@ -32,6 +32,15 @@ void spread_text(Communicator& comm, int root, std::string& text) {
 
 }  // namespace
 
+void abort(Communicator& comm) noexcept {
+  if (comm.get() == nullptr) return;
+  try {
+    comm.abort();
+  } catch (const std::exception&) {
+    // There is nobody left to tell.
+  }
+}
+
 Communicator& Beginning::ready() {
   tell({});
   return comm_;
@@ -71,14 +80,7 @@ Links::~Links() {
 
 void Links::give_up() noexcept {
   if (end_is_agreed_) return;
-  for (Communicator* const comm : {&gathers, &reductions, &replicas}) {
-    if (comm->get() == nullptr) continue;
-    try {
-      comm->abort();
-    } catch (const std::exception&) {
-      // There is nobody left to tell.
-    }
-  }
+  for (Communicator* const comm : {&gathers, &reductions, &replicas}) abort(*comm);
 }
 
 void Links::check_state() const {

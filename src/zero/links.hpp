@@ -41,6 +41,9 @@ std::string error_of(Function&& function) {
   }
 }
 
+// Ends all calls of a communicator, if there is one, so that nobody waits for this rank.
+void abort(Communicator& comm) noexcept;
+
 // Errors of the part of a constructor that comes before the first split: whoever made this calls
 // ready() or refuse(), and all ranks of the communicator do the same. Collective.
 class Beginning {

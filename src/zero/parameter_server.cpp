@@ -151,7 +151,7 @@ ParameterServer::Implementation::Implementation(Communicator& comm, std::span<co
     Communicator own = split(comm, part, roles.serves() ? roles.server() : roles.servers, servers);
     if (part) ways.push_back({std::move(own), 0, roles.servers, 1});
   }
-  // What lacks memory on one rank, all hear of.
+  // If a worker lacks memory, all hear of it. (A server that does ends the others.)
   Beginning beginning(all.comm);
   try {
     if (roles.works()) {
@@ -181,16 +181,8 @@ ParameterServer::Implementation::~Implementation() {
 void ParameterServer::Implementation::give_up() noexcept {
   if (end_is_agreed) return;
   if (server) server->links.give_up();
-  std::vector<Communicator*> comms{&all.comm};
-  for (Way& way : ways) comms.push_back(&way.comm);
-  for (Communicator* const comm : comms) {
-    if (comm->get() == nullptr) continue;
-    try {
-      comm->abort();
-    } catch (const std::exception&) {
-      // There is nobody left to tell.
-    }
-  }
+  abort(all.comm);
+  for (Way& way : ways) abort(way.comm);
 }
 
 void ParameterServer::Implementation::check_usable() const {
@@ -271,15 +263,21 @@ void ParameterServer::Implementation::spread_all(const Way& way) {
   for (int unit = 0; unit < layout.units(); ++unit) spread(way, unit);
 }
 
-void ParameterServer::Implementation::share(const Way& way, Answer& answer) {
+void ParameterServer::Implementation::share(const Way& way, std::span<std::byte> bytes) {
+  if (bytes.empty()) return;
   const int ranks = way.comm.nranks(), own = way.comm.rank();
   Group group;
   for (int rank = 0; own == way.first_server && rank < ranks; ++rank)
-    if (rank != own) send(way, &answer, sizeof answer, rank, usage.other_bytes);
+    if (rank != own) send(way, bytes.data(), bytes.size(), rank, usage.other_bytes);
   if (own != way.first_server)
-    check(tuttiRecv(&answer, sizeof answer, tuttiUint8, way.first_server, way.comm.get(), nullptr),
+    check(tuttiRecv(bytes.data(), bytes.size(), tuttiUint8, way.first_server, way.comm.get(),
+                    nullptr),
           way.comm.get());
   group.end();
+}
+
+void ParameterServer::Implementation::share(const Way& way, Answer& answer) {
+  share(way, std::as_writable_bytes(std::span(&answer, 1)));
 }
 
 void ParameterServer::Implementation::settle(Answer& answer) {
@@ -315,19 +313,6 @@ float ParameterServer::Implementation::step(const Optimizer& optimizer) {
 
 // ---- values -------------------------------------------------------------------------------------
 
-void ParameterServer::Implementation::share_values(std::span<std::byte> values) {
-  if (values.empty()) return;
-  const int ranks = all.comm.nranks(), own = all.comm.rank();
-  Group group;
-  for (int rank = 0; own == all.first_server && rank < ranks; ++rank)
-    if (rank != own) send(all, values.data(), values.size(), rank, usage.other_bytes);
-  if (own != all.first_server)
-    check(tuttiRecv(values.data(), values.size(), tuttiUint8, all.first_server, all.comm.get(),
-                    nullptr),
-          all.comm.get());
-  group.end();
-}
-
 void ParameterServer::Implementation::read(int unit, int parameter, std::span<float> values) {
   check_at_rest("read");
   if (unit < 0 || unit >= layout.units() || parameter < 0 ||
@@ -341,7 +326,7 @@ void ParameterServer::Implementation::read(int unit, int parameter, std::span<fl
                                 " values of a parameter that has " + std::to_string(elements));
   collectively([&] {
     if (server) read_parameter(server->kept(), unit, parameter, values);
-    share_values(std::as_writable_bytes(values));
+    share(all, std::as_writable_bytes(values));
   });
 }
 
@@ -435,7 +420,7 @@ std::string ParameterServer::load(const std::filesystem::path& path) {
       }
     it_->settle(answer);
     note.resize(answer.value);
-    it_->share_values(std::as_writable_bytes(std::span(note)));
+    it_->share(it_->all, std::as_writable_bytes(std::span(note)));
     it_->begin_with_parameters();
     if (it_->worker) it_->own_worker().update.progress.loss_scale = answer.loss_scale;
     return note;

@@ -83,7 +83,8 @@ struct TUTTI_ZERO_HIDDEN ParameterServer::Implementation {
   void spread(const Way& way, int unit);
   void collect_all(const Way& way);
   void spread_all(const Way& way);
-  // Server 0's answer reaches all others of the way.
+  // What server 0 has reaches all others of the way.
+  void share(const Way& way, std::span<std::byte> bytes);
   void share(const Way& way, Answer& answer);
   // The same after a call of the servers alone, which may have failed: throws on all ranks then.
   void settle(Answer& answer);
@@ -93,8 +94,6 @@ struct TUTTI_ZERO_HIDDEN ParameterServer::Implementation {
 
   float step(const Optimizer& optimizer);
   void read(int unit, int parameter, std::span<float> values);
-  // All ranks get server 0's values.
-  void share_values(std::span<std::byte> values);
   void begin_with_parameters();
 
   void end_serving();

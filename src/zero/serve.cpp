@@ -195,17 +195,9 @@ void ParameterServer::Implementation::end_serving() {
   Answer answer;
   answer.value = server->links.from_first(arrivals.size());
   arrivals.resize(answer.value);
-  const std::size_t bytes = arrivals.size() * sizeof(Arrival);
   for (const Way& way : ways) {
     share(way, answer);
-    const bool first = &way == &ways.front();  // by which the other servers learn of it too
-    if (bytes > 0 && roles.server() == 0) {
-      for (int rank = first ? 1 : roles.servers; rank <= roles.servers; ++rank)
-        send(way, arrivals.data(), bytes, rank, usage.other_bytes);
-    } else if (bytes > 0 && first) {
-      check(tuttiRecv(arrivals.data(), bytes, tuttiUint8, 0, way.comm.get(), nullptr),
-            way.comm.get());
-    }
+    share(way, std::as_writable_bytes(std::span(arrivals)));
     spread_all(way);
   }
 }
@@ -249,10 +241,7 @@ void ParameterServer::Implementation::finish() {
     share(way, answer);
     if (answer.failed != 0) throw Agreed(answer.text);
     arrivals.resize(answer.value);
-    if (!arrivals.empty())
-      check(tuttiRecv(arrivals.data(), arrivals.size() * sizeof(Arrival), tuttiUint8, 0,
-                      way.comm.get(), nullptr),
-            way.comm.get());
+    share(way, std::as_writable_bytes(std::span(arrivals)));
     spread_all(way);
   });
 }
