@@ -58,12 +58,15 @@ class ShardReader {
 
   // Reads and checks all that overlaps what is kept; `takes`: and writes it there.
   void read(bool takes) {
-    for (int unit = 0; unit < kept_.layout.units(); ++unit)
-      for (const Piece& piece : kept_.state.pieces(unit)) read(unit, piece, takes);
+    for (int unit = 0; unit < kept_.layout.units(); ++unit) {
+      const UnitArrays arrays = kept_.state.arrays(unit);
+      for (const Piece& piece : kept_.state.pieces(unit))
+        read(unit, piece, takes ? &arrays : nullptr);
+    }
   }
 
  private:
-  void read(int unit, const Piece& piece, bool takes) {
+  void read(int unit, const Piece& piece, const UnitArrays* into) {
     const Unit& of = kept_.units[static_cast<std::size_t>(unit)];
     const Parameter& parameter = of.parameters[static_cast<std::size_t>(piece.parameter)];
     const SavedTensor& tensor = *tensors_.at(parameter.name);
@@ -72,7 +75,7 @@ class ShardReader {
     auto saved = std::ranges::upper_bound(tensor.pieces, piece.first, {}, &SavedPiece::first) - 1;
     for (; saved != tensor.pieces.end() && saved->first < end; ++saved) {
       load(*saved, parameter.name);
-      if (takes) take(*saved, unit, piece);
+      if (into != nullptr) take(*saved, piece, *into);
     }
   }
 
@@ -87,12 +90,11 @@ class ShardReader {
           (folder_ / shard_file(saved.file)).string() + " do not have their checksum");
   }
 
-  void take(const SavedPiece& saved, int unit, const Piece& piece) {
+  void take(const SavedPiece& saved, const Piece& piece, const UnitArrays& into) {
     const std::uint64_t begin = std::max(saved.first, piece.first);
     const std::uint64_t end = std::min(saved.first + saved.elements, piece.first + piece.elements);
-    const std::array<float*, kPieceArrays> arrays{kept_.state.master(unit),
-                                                  kept_.state.first_moments(unit),
-                                                  kept_.state.second_moments(unit)};
+    const std::array<float*, kPieceArrays> arrays{into.parameters, into.first_moments,
+                                                  into.second_moments};
     for (std::size_t i = 0; i < arrays.size(); ++i)
       std::memcpy(arrays[i] + piece.offset + (begin - piece.first),
                   buffer_.data() + i * saved.elements + (begin - saved.first),

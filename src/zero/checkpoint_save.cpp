@@ -32,14 +32,16 @@ class ShardWriter {
       : kept_(kept), file_(File::create(folder / shard_file(kept.links.shard()))) {}
 
   std::vector<SavedTensor> write() {
-    for (int unit = 0; unit < kept_.layout.units(); ++unit)
-      for (const Piece& piece : kept_.state.pieces(unit)) write(unit, piece);
+    for (int unit = 0; unit < kept_.layout.units(); ++unit) {
+      const UnitArrays arrays = kept_.state.arrays(unit);
+      for (const Piece& piece : kept_.state.pieces(unit)) write(unit, piece, arrays);
+    }
     file_.sync();
     return std::move(tensors_);
   }
 
  private:
-  void write(int unit, const Piece& piece) {
+  void write(int unit, const Piece& piece, const UnitArrays& arrays) {
     const Range range = kept_.state.own_part(unit);
     const std::uint64_t begin = std::max(piece.offset, range.begin);
     const std::uint64_t end = std::min(piece.offset + piece.elements, range.end);
@@ -47,14 +49,14 @@ class ShardWriter {
     SavedTensor tensor{of.parameters[static_cast<std::size_t>(piece.parameter)].name, {}, {}};
     for (std::uint64_t at = begin; at < end; at += kPieceElements)
       tensor.pieces.push_back(
-          write(unit, at, std::min(kPieceElements, end - at), piece.first + (at - piece.offset)));
+          write(arrays, at, std::min(kPieceElements, end - at), piece.first + (at - piece.offset)));
     tensors_.push_back(std::move(tensor));
   }
 
-  SavedPiece write(int unit, std::uint64_t at, std::uint64_t elements, std::uint64_t first) {
-    const std::array<const float*, kPieceArrays> arrays{kept_.state.master(unit),
-                                                        kept_.state.first_moments(unit),
-                                                        kept_.state.second_moments(unit)};
+  SavedPiece write(const UnitArrays& of_unit, std::uint64_t at, std::uint64_t elements,
+                   std::uint64_t first) {
+    const std::array<const float*, kPieceArrays> arrays{of_unit.parameters, of_unit.first_moments,
+                                                        of_unit.second_moments};
     const auto count = static_cast<std::size_t>(elements);
     buffer_.resize(count * kPieceArrays);
     for (std::size_t i = 0; i < arrays.size(); ++i)

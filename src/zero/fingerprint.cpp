@@ -42,8 +42,9 @@ std::uint64_t sum_of(const float* values, std::uint64_t first, std::uint64_t cou
 
 std::uint64_t sum_of_unit(const Kept& kept, int unit) {
   const Range range = kept.state.own_part(unit);
-  const std::array<const float*, kArrays> arrays{
-      kept.state.master(unit), kept.state.first_moments(unit), kept.state.second_moments(unit)};
+  const UnitArrays of_unit = kept.state.arrays(unit);
+  const std::array<const float*, kArrays> arrays{of_unit.parameters, of_unit.first_moments,
+                                                 of_unit.second_moments};
   std::uint64_t sum = 0;
   for (const Piece& piece : kept.state.pieces(unit)) {
     const std::uint64_t begin = std::max(piece.offset, range.begin);
@@ -72,9 +73,9 @@ void read_parameter(const Kept& kept, int unit, int parameter, std::span<float> 
   const Range whole = kept.layout.parameter(unit, parameter);
   const Range all = kept.state.kept(unit);
   if (whole.elements() == 0) return;
+  const UnitArrays of_unit = kept.state.arrays(unit);
   if (kept.plan.whole_state || kept.plan.shard_ranks == 1) {
-    std::copy_n(kept.state.master(unit) + (whole.begin - all.begin), whole.elements(),
-                values.begin());
+    std::copy_n(of_unit.parameters + (whole.begin - all.begin), whole.elements(), values.begin());
     return;
   }
   std::vector<std::size_t> counts;
@@ -85,7 +86,7 @@ void read_parameter(const Kept& kept, int unit, int parameter, std::span<float> 
   }
   const std::size_t own = counts[static_cast<std::size_t>(kept.links.shard())];
   const std::uint64_t offset = std::max(all.begin, whole.begin) - all.begin;
-  const float* const source = kept.state.master(unit) + (own == 0 ? 0 : offset);
+  const float* const source = of_unit.parameters + (own == 0 ? 0 : offset);
   const tuttiComm_t comm = kept.links.gathers.get();
   check(tuttiAllGatherv(source, own, values.data(), counts.data(), nullptr, tuttiFloat32, comm,
                         nullptr),

@@ -119,15 +119,14 @@ Memory memory_of(const Plan& plan, const Layout& layout) {
   const std::uint64_t largest = layout.largest_padded_elements();
   const std::uint64_t compute_bytes = bytes_of(plan.config.compute);
   const std::uint64_t reduce_bytes = bytes_of(plan.config.reduce);
-  constexpr std::uint64_t kFloatBytes = sizeof(float), kMoments = 2;
+  constexpr std::uint64_t kFloatBytes = sizeof(float);
 
   Memory memory;
   memory.parameters = compute_bytes * (plan.whole_parameters ? whole : shard);
   memory.gradients =
       kFloatBytes * (count(plan.whole_sums) * whole + count(plan.shard_sums) * shard);
   if (plan.updates)
-    memory.optimizer = kFloatBytes * (kMoments + (plan.narrow_compute() ? 1 : 0)) *
-                       (plan.whole_state ? whole : shard);
+    memory.optimizer = kFloatBytes * plan.optimizer_arrays() * (plan.whole_state ? whole : shard);
   memory.gathered =
       compute_bytes *
       (plan.gathers && plan.config.keep_after_forward ? whole : count(plan.gather_slots) * largest);

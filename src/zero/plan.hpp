@@ -40,6 +40,9 @@ struct Plan {
   std::uint64_t largest_part_elements = 0;
 
   [[nodiscard]] bool narrow_compute() const { return config.compute != Number::kFloat32; }
+  // Of fp32 numbers that the optimizer keeps of each element: two moments, and the parameter where
+  // the compute type has 16 bits.
+  [[nodiscard]] std::uint64_t optimizer_arrays() const { return narrow_compute() ? 3 : 2; }
   [[nodiscard]] bool narrow_reduce() const { return config.reduce != Number::kFloat32; }
   [[nodiscard]] std::uint64_t part_elements(std::uint64_t shard_elements) const {
     const auto parts = static_cast<std::uint64_t>(groups);

@@ -24,8 +24,7 @@ State::State(const Plan& plan, const Layout& layout, std::span<const Unit> units
       layout_(&layout),
       shard_(shard),
       whole_elements_(layout.padded_elements()),
-      shard_elements_(whole_elements_ / static_cast<std::uint64_t>(plan.shard_ranks)),
-      kept_elements_(plan.whole_state ? whole_elements_ : shard_elements_) {
+      shard_elements_(whole_elements_ / static_cast<std::uint64_t>(plan.shard_ranks)) {
   std::uint64_t whole_offset = 0, shard_offset = 0;
   for (int unit = 0; unit < layout.units(); ++unit) {
     const Range shard_range = layout.shard(unit, shard);
@@ -33,7 +32,6 @@ State::State(const Plan& plan, const Layout& layout, std::span<const Unit> units
     place.kept = plan.whole_state ? Range{0, layout.padded_elements(unit)} : shard_range;
     place.whole_offset = whole_offset;
     place.shard_offset = shard_offset;
-    place.kept_offset = plan.whole_state ? whole_offset : shard_offset;
     place.pieces = pieces_of(layout, units[index(unit)], unit, place.kept);
     whole_offset += layout.padded_elements(unit);
     shard_offset += shard_range.elements();
@@ -42,17 +40,17 @@ State::State(const Plan& plan, const Layout& layout, std::span<const Unit> units
   const Memory memory = memory_of(plan, layout);
   parameters_ = Block(memory.parameters);
   gradients_ = Block(memory.gradients);
-  optimizer_ = Block(memory.optimizer);
+  if (!plan.updates) return;
+  std::vector<std::uint64_t> floats;
+  for (const UnitPlace& place : units_)
+    floats.push_back(plan.optimizer_arrays() * place.kept.elements());
+  optimizer_ = make_memory_tier(floats);
 }
 
-float* State::optimizer(int unit, std::uint64_t part) {
-  return optimizer_.floats() + part * kept_elements_ + units_[index(unit)].kept_offset;
-}
-
-float* State::master(int unit) {
-  constexpr std::uint64_t kMaster = 2;  // behind the moments
-  if (plan_->narrow_compute()) return optimizer(unit, kMaster);
-  return reinterpret_cast<float*>(kept_parameters(unit));
+UnitArrays State::arrays(int unit) {
+  float* const master =
+      plan_->narrow_compute() ? nullptr : reinterpret_cast<float*>(kept_parameters(unit));
+  return {*optimizer_, unit, kept(unit).elements(), master};
 }
 
 std::byte* State::whole_parameters(int unit) {
@@ -88,20 +86,22 @@ float* State::kept_gradients(int unit) {
 }
 
 void State::fill(std::span<const Unit> units, const Engine::Fill& fill) {
-  for (int unit = 0; unit < layout_->units(); ++unit)
+  for (int unit = 0; unit < layout_->units(); ++unit) {
+    const UnitArrays of_unit = arrays(unit);
     for (const Piece& piece : pieces(unit)) {
       const auto count = static_cast<std::size_t>(piece.elements);
       fill(units[index(unit)].parameters[static_cast<std::size_t>(piece.parameter)], piece.first,
-           {master(unit) + piece.offset, count});
-      std::fill_n(first_moments(unit) + piece.offset, count, 0.0F);
-      std::fill_n(second_moments(unit) + piece.offset, count, 0.0F);
+           {of_unit.parameters + piece.offset, count});
+      std::fill_n(of_unit.first_moments + piece.offset, count, 0.0F);
+      std::fill_n(of_unit.second_moments + piece.offset, count, 0.0F);
     }
+  }
 }
 
 void State::add_to(Memory& memory) const {
   memory.parameters += parameters_.bytes();
   memory.gradients += gradients_.bytes();
-  memory.optimizer += optimizer_.bytes();
+  if (optimizer_ != nullptr) memory.optimizer += optimizer_->memory_bytes();
 }
 
 }  // namespace tutti::zero

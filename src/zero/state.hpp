@@ -11,6 +11,7 @@
 
 #include "zero/block.hpp"
 #include "zero/plan.hpp"
+#include "zero/tier.hpp"
 
 namespace tutti::zero {
 
@@ -20,6 +21,31 @@ struct Piece {
   std::uint64_t first = 0;   // within the parameter
   std::uint64_t offset = 0;  // within the unit's kept range
   std::uint64_t elements = 0;
+};
+
+// What a rank keeps of a unit, of its kept range: parameters in fp32 and the optimizer's moments.
+// They are in memory for as long as this lives.
+class UnitArrays {
+ public:
+  // `parameters_elsewhere` is null where they lie in the tier, behind the moments.
+  UnitArrays(Tier& tier, int unit, std::uint64_t elements, float* parameters_elsewhere)
+      : first_moments(tier.acquire(unit)),
+        second_moments(first_moments + elements),
+        parameters(parameters_elsewhere != nullptr ? parameters_elsewhere
+                                                   : second_moments + elements),
+        tier_(tier),
+        unit_(unit) {}
+  ~UnitArrays() { tier_.release(unit_); }
+  UnitArrays(const UnitArrays&) = delete;
+  UnitArrays& operator=(const UnitArrays&) = delete;
+
+  float* const first_moments;
+  float* const second_moments;
+  float* const parameters;
+
+ private:
+  Tier& tier_;
+  int unit_;
 };
 
 class State {
@@ -32,10 +58,9 @@ class State {
   [[nodiscard]] const std::vector<Piece>& pieces(int unit) const {
     return units_[index(unit)].pieces;
   }
-  // Of the kept range: parameters in fp32, and the optimizer's moments.
-  [[nodiscard]] float* master(int unit);
-  [[nodiscard]] float* first_moments(int unit) { return optimizer(unit, 0); }
-  [[nodiscard]] float* second_moments(int unit) { return optimizer(unit, 1); }
+  [[nodiscard]] UnitArrays arrays(int unit);
+  // The unit whose arrays are wanted next.
+  void prefetch(int unit) { optimizer_->prefetch(unit); }
   // Parameters in the compute type: of the whole unit, where they are kept whole, and of the kept
   // range or the shard.
   [[nodiscard]] std::byte* whole_parameters(int unit);
@@ -64,18 +89,17 @@ class State {
  private:
   struct UnitPlace {
     Range kept;
-    std::uint64_t whole_offset = 0, shard_offset = 0, kept_offset = 0;
+    std::uint64_t whole_offset = 0, shard_offset = 0;
     std::vector<Piece> pieces;
   };
   [[nodiscard]] static std::size_t index(int unit) { return static_cast<std::size_t>(unit); }
-  [[nodiscard]] float* optimizer(int unit, std::uint64_t part);
-
   const Plan* plan_;
   const Layout* layout_;
   int shard_;
-  std::uint64_t whole_elements_, shard_elements_, kept_elements_;
+  std::uint64_t whole_elements_, shard_elements_;
   std::vector<UnitPlace> units_;
-  Block parameters_, gradients_, optimizer_;
+  Block parameters_, gradients_;
+  std::unique_ptr<Tier> optimizer_;  // none where others update
 };
 
 }  // namespace tutti::zero

@@ -115,14 +115,16 @@ template <typename Terms>
 void Update::run_pieces(const Terms& terms, int unit,
                         void (*loop)(const Terms&, const StepOperands&, std::size_t)) {
   const bool narrow = plan_.narrow_compute();
+  const UnitArrays arrays = state_.arrays(unit);
+  if (unit + 1 < layout_.units()) state_.prefetch(unit + 1);
   for (const Piece& piece : state_.pieces(unit)) {
     const Unit& owner = units_[static_cast<std::size_t>(unit)];
     Terms own = terms;
     if (!owner.parameters[static_cast<std::size_t>(piece.parameter)].decays) own.weight_decay = 0;
     auto* const copy = reinterpret_cast<std::uint16_t*>(state_.kept_parameters(unit));
     loop(own,
-         {state_.master(unit) + piece.offset, state_.first_moments(unit) + piece.offset,
-          state_.second_moments(unit) + piece.offset, state_.kept_gradients(unit) + piece.offset,
+         {arrays.parameters + piece.offset, arrays.first_moments + piece.offset,
+          arrays.second_moments + piece.offset, state_.kept_gradients(unit) + piece.offset,
           narrow ? copy + piece.offset : nullptr, plan_.config.compute},
          static_cast<std::size_t>(piece.elements));
   }
@@ -144,7 +146,7 @@ void Update::gather(int unit) {
 void Update::refresh() {
   for (int unit = 0; unit < layout_.units(); ++unit) {
     if (plan_.narrow_compute())
-      narrow(state_.kept_parameters(unit), plan_.config.compute, state_.master(unit),
+      narrow(state_.kept_parameters(unit), plan_.config.compute, state_.arrays(unit).parameters,
              static_cast<std::size_t>(state_.kept(unit).elements()));
     gather(unit);
   }

@@ -136,11 +136,11 @@ TEST(ModelState, PaddedUnitsAreExact) {
   EXPECT_EQ(total(Stage::kZero1), 4U * 576 + 12 * 192);
   EXPECT_EQ(total(Stage::kZero2), 2U * 576 + 14 * 192);
   EXPECT_EQ(total(Stage::kZero3), 16U * 192);
-  const TransientBytes three = transient_bytes(units, Stage::kZero3, kMixed, 1, 1);
+  const TransientBytes three = transient_bytes(units, Stage::kZero3, kMixed, {});
   EXPECT_EQ(three.gathered, 2U * 384 * 2);
   EXPECT_EQ(three.reducing, 2U * 384 * 2);
-  EXPECT_EQ(transient_bytes(units, Stage::kZero2, kMixed, 1, 1).gathered, 0U);
-  EXPECT_EQ(transient_bytes(units, Stage::kZero1, kMixed, 1, 1).total(), 0U);
+  EXPECT_EQ(transient_bytes(units, Stage::kZero2, kMixed, {}).gathered, 0U);
+  EXPECT_EQ(transient_bytes(units, Stage::kZero1, kMixed, {}).total(), 0U);
 }
 
 // Padding is less than a line for each shard and unit, and a shard never grows with their number.

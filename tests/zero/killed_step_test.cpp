@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -24,7 +25,8 @@ enum class Moment { kForward, kReducing };
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Stage, Moment>>& info) {
   const auto [stage, moment] = info.param;
-  return std::string(stage == Stage::kZero2 ? "Zero2" : "Zero3") +
+  constexpr std::array kNames{"Ddp", "Zero1", "Zero2", "Zero3"};
+  return std::string(kNames[static_cast<std::size_t>(stage)]) +
          (moment == Moment::kForward ? "Forward" : "Reducing");
 }
 
@@ -96,7 +98,8 @@ TEST_P(KilledStep, GoesOnWithFewerRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, KilledStep,
-                         ::testing::Combine(::testing::Values(Stage::kZero2, Stage::kZero3),
+                         ::testing::Combine(::testing::Values(Stage::kDdp, Stage::kZero1,
+                                                              Stage::kZero2, Stage::kZero3),
                                             ::testing::Values(Moment::kForward, Moment::kReducing)),
                          name_of);
 

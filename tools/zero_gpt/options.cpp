@@ -69,6 +69,7 @@ void add_words(CLI::App& app, const std::string& flag, Value& value,
 struct Said {
   std::string size = "tiny", optimizer = "adamw";
   float weight_decay = 0.1F, momentum = 0.9F;
+  zero::AdamW adamw;
   bool no_overlap = false;
   Sharing sharing = Sharing::kZero3;
   zero::Servers servers;
@@ -91,6 +92,15 @@ void add_training_flags(CLI::App& app, Options& options, Said& said) {
   app.add_option("--optimizer", said.optimizer, "adamw or sgd")->capture_default_str();
   app.add_option("--weight-decay", said.weight_decay, "Of matrices")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--beta1", said.adamw.beta1, "Of adamw: decay of the gradients' mean")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  app.add_option("--beta2", said.adamw.beta2, "Of adamw: decay of their squares' mean")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  app.add_option("--epsilon", said.adamw.epsilon, "Of adamw: least divisor")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--momentum", said.momentum, "Of sgd")
       ->check(CLI::Range(0.0, 1.0))
@@ -213,9 +223,11 @@ std::string complete(Options& options, const Said& said) {
   const Size* const size = find_size(said.size);
   if (size == nullptr) return fmt::format("--model: '{}' is none of {}", said.size, size_names());
   options.size = *size;
-  if (said.optimizer == "adamw")
-    options.optimizer = zero::AdamW{.weight_decay = said.weight_decay};
-  else if (said.optimizer == "sgd")
+  if (said.optimizer == "adamw") {
+    zero::AdamW adamw = said.adamw;
+    adamw.weight_decay = said.weight_decay;
+    options.optimizer = adamw;
+  } else if (said.optimizer == "sgd")
     options.optimizer = zero::Sgd{.momentum = said.momentum, .weight_decay = said.weight_decay};
   else
     return fmt::format("--optimizer: '{}' is neither adamw nor sgd", said.optimizer);

@@ -52,7 +52,7 @@ Result<UnitTimes> unit_times(const AdviseQuestion& question, const Price& price,
                             elements / shards * bytes.gradient));
     const bool before_use = shards_parameters(sharding.stage);
     times.gather.push_back(before_use ? gather : 0);
-    times.reduce.push_back(shards_gradients(sharding.stage) ? scatter : 0);
+    times.reduce.push_back(shards_gradients(sharding.stage) ? scatter + between : 0);
     times.last_reduce.push_back(scatter + between);
     if (!before_use) times.after_update += gather;
   }
@@ -87,7 +87,7 @@ AdvisedTime step_time(const AdviseQuestion& question, const Advice& advice,
                       const std::vector<std::uint64_t>& units, const UnitTimes& times) {
   const StepWalk walk = walk_step(unit_work(question, advice, units, times, false),
                                   unit_work(question, advice, units, times, true),
-                                  advice.sharding.microsteps, question.prefetch > 0);
+                                  advice.sharding.microsteps, question.buffers.prefetch > 0);
   AdvisedTime time;
   time.compute = walk.compute;
   time.communication = walk.communication + times.after_update;
@@ -106,8 +106,7 @@ AdvisedMemory memory_needed(const AdviseQuestion& question, const Advice& advice
   AdvisedMemory memory;
   const Stage stage = advice.sharding.stage;
   memory.state = exact_state_bytes(padded, stage, question.accounting, advice.sharding.shards());
-  memory.transient =
-      transient_bytes(padded, stage, question.accounting, question.units_in_use, question.prefetch);
+  memory.transient = transient_bytes(padded, stage, question.accounting, question.buffers);
   if (question.model.shape) {
     GptShape shape = *question.model.shape;
     shape.sequence = question.sequence;

@@ -42,7 +42,7 @@ struct AdviseQuestion {
   double memory_GBps = 0;                             // of a rank; 0: the update takes no time
   bool attention = false;                             // count the attention's operations too
   std::uint64_t units = 32;                           // of a model without a shape
-  std::uint64_t units_in_use = 2, prefetch = 1;
+  UnitBuffers buffers{.units_in_use = 2};
 };
 // Bounds the search and the walk.
 inline constexpr std::uint64_t kMostSequencesPerRank = 1 << 16;

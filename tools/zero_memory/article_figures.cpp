@@ -46,7 +46,7 @@ void add_giants(std::vector<Figure>& to) {
   const std::vector<std::uint64_t> block{count_parameters(shape).block,
                                          count_parameters(shape).block};
   const auto units = static_cast<double>(
-      transient_bytes(padded_units(block, 1024), Stage::kZero3, kMixed, 1, 1).total());
+      transient_bytes(padded_units(block, 1024), Stage::kZero3, kMixed, {}).total());
   to.push_back({kGiants, "1T: with unit buffers, on 1024", "GB", 16, 78.54,
                 (state(kTrillion, Stage::kZero3, 1024) + units) / kGB,
                 "'ample room': but two gathered blocks and two blocks' gradients take 63 GB"});

@@ -137,7 +137,8 @@ void add_flags(CLI::App& app, Flags& flags) {
                  "prices of collectives: a name or a JSON file (default tutti)");
   app.add_flag("--attention", flags.attention, "--advise: count the attention's operations too");
   app.add_option("--units", flags.units, "--advise: units of a model without a shape");
-  app.add_option("--units-in-use", flags.units_in_use, "--advise: units gathered at once");
+  app.add_option("--units-in-use", flags.units_in_use,
+                 "--advise: units that the model uses at once");
   app.add_option("--prefetch", flags.prefetch, "--advise: units on their way, 0 or 1");
 }
 
@@ -239,8 +240,9 @@ Result<AdviseQuestion> advise_question(const Flags& flags, std::uint64_t ranks,
   TUTTI_TRY_ASSIGN(question.memory_bytes, whole("--gpu-memory", flags.gpu_memory, 1, kMostMemory));
   TUTTI_TRY_ASSIGN(question.reserve_bytes, whole("--reserve", flags.reserve, 0, kMostMemory));
   TUTTI_TRY_ASSIGN(question.units, whole("--units", flags.units, 1, kMostUnits));
-  TUTTI_TRY_ASSIGN(question.units_in_use, whole("--units-in-use", flags.units_in_use, 1, 16));
-  TUTTI_TRY_ASSIGN(question.prefetch, whole("--prefetch", flags.prefetch, 0, 1));
+  TUTTI_TRY_ASSIGN(question.buffers.units_in_use,
+                   whole("--units-in-use", flags.units_in_use, 1, 16));
+  TUTTI_TRY_ASSIGN(question.buffers.prefetch, whole("--prefetch", flags.prefetch, 0, 1));
   TUTTI_TRY(check_rates(flags));
   question.peak_flops = flags.peak_flops;
   question.mfu = flags.mfu;

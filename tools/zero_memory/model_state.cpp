@@ -104,16 +104,15 @@ ExactStateBytes exact_state_bytes(std::span<const std::uint64_t> padded_units, S
           bytes(accounting.optimizer, shards_optimizer(stage))};
 }
 
-// (1 + d) U p + 2 U g, where U is the largest unit and d the prefetch: PyTorch FSDP (Zhao et al.,
-// VLDB 2023), section 3.
+// (u + d) U p + (u s + 1) U g, where U is the largest unit, u the units in use, d the prefetch and
+// s the sums. With u = s = 1 that is PyTorch FSDP's (Zhao et al., VLDB 2023, section 3).
 TransientBytes transient_bytes(std::span<const std::uint64_t> padded_units, Stage stage,
-                               const Accounting& accounting, std::uint64_t units_in_use,
-                               std::uint64_t prefetch) {
+                               const Accounting& accounting, const UnitBuffers& buffers) {
   if (padded_units.empty()) return {};
   const std::uint64_t largest = *std::ranges::max_element(padded_units);
-  const std::uint64_t gathered =
-      std::min<std::uint64_t>(units_in_use + prefetch, padded_units.size());
-  const std::uint64_t reducing = std::min<std::uint64_t>(2, padded_units.size());
+  const std::uint64_t units = padded_units.size();
+  const std::uint64_t gathered = std::min(buffers.units_in_use + buffers.prefetch, units);
+  const std::uint64_t reducing = std::min(buffers.units_in_use, units) * buffers.sums + 1;
   TransientBytes bytes;
   if (shards_parameters(stage)) bytes.gathered = gathered * largest * accounting.parameter;
   if (shards_gradients(stage)) bytes.reducing = reducing * largest * accounting.gradient;
@@ -123,7 +122,8 @@ TransientBytes transient_bytes(std::span<const std::uint64_t> padded_units, Stag
 // Reduce-scatter and all-gather of S bytes each send S (N - 1) / N, an all-reduce both: Chan et
 // al., Collective communication: theory, practice, and experience, 2007. ZeRO, section 7, counts
 // DDP 2 P, ZeRO-1 and ZeRO-2 P + P, ZeRO-3 P + P + P, without accumulation. With G microsteps
-// ZeRO-2 and ZeRO-3 have no whole gradients to accumulate into, so they reduce in each.
+// ZeRO-2 and ZeRO-3 have no whole gradients to accumulate into, so they reduce in each, between
+// replicas too.
 VolumeBytes volume_bytes(std::uint64_t parameters, const Accounting& accounting,
                          const Sharding& sharding) {
   const auto count = static_cast<double>(parameters);
@@ -133,16 +133,16 @@ VolumeBytes volume_bytes(std::uint64_t parameters, const Accounting& accounting,
   const double p = count * static_cast<double>(accounting.parameter) * (shards - 1) / shards;
   const double g = count * static_cast<double>(accounting.gradient) * (shards - 1) / shards;
   VolumeBytes bytes;
-  bytes.gradients = shards_gradients(sharding.stage) ? microsteps * g : g;
+  const double reductions = shards_gradients(sharding.stage) ? microsteps : 1;
+  bytes.gradients = reductions * g;
   if (sharding.stage == Stage::kDdp)
     bytes.gathered = g;  // the second half of the all-reduce
   else if (!shards_parameters(sharding.stage))
     bytes.gathered = p;
   else
     bytes.gathered = microsteps * (sharding.keep_after_forward ? 1 : 2) * p;
-  // Once a step: what the microsteps gave is summed in the shard.
-  bytes.replicas =
-      2 * count * static_cast<double>(accounting.gradient) / shards * (replicas - 1) / replicas;
+  bytes.replicas = reductions * 2 * count * static_cast<double>(accounting.gradient) / shards *
+                   (replicas - 1) / replicas;
   return bytes;
 }
 

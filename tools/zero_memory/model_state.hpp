@@ -79,15 +79,21 @@ struct ExactStateBytes {
 [[nodiscard]] ExactStateBytes exact_state_bytes(std::span<const std::uint64_t> padded_units,
                                                 Stage stage, const Accounting& accounting,
                                                 std::uint64_t shards);
-// Unit-sized buffers beside the state, as FSDP needs them: parameters of the units in use and on
-// their way (ZeRO-3), and the gradients of one unit at hand and of one on its way (ZeRO-2 and 3).
+// Unit-sized buffers beside the state: parameters of the units in use and on their way (ZeRO-3),
+// and the gradients of those in use and of one on its way (ZeRO-2 and 3). The defaults are FSDP's.
+struct UnitBuffers {
+  std::uint64_t units_in_use = 1, prefetch = 1;
+  // Gradients of a unit that are there at once. More than one slot in a reduction: 2 in the fast
+  // order, the depth of the tree in canonical order (floor(log2(slots)) + 1).
+  std::uint64_t sums = 1;
+};
 struct TransientBytes {
   std::uint64_t gathered = 0, reducing = 0;
   [[nodiscard]] std::uint64_t total() const { return gathered + reducing; }
 };
 [[nodiscard]] TransientBytes transient_bytes(std::span<const std::uint64_t> padded_units,
                                              Stage stage, const Accounting& accounting,
-                                             std::uint64_t units_in_use, std::uint64_t prefetch);
+                                             const UnitBuffers& buffers);
 
 // How a model's state is spread and synchronized.
 struct Sharding {
