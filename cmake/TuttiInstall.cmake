@@ -29,7 +29,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 foreach(program all_gather_perf all_reduce_perf alltoall_perf alltoallv_perf broadcast_perf
         gather_perf hypercube_perf reduce_perf reduce_scatter_perf scatter_perf sendrecv_perf regret
-        tutti-plan tutti-info tutti-sim tutti-tune tutti-validate zero_memory)
+        tutti-plan tutti-info tutti-sim tutti-tune tutti-validate zero_gpt zero_memory)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -64,5 +64,7 @@ install(FILES ${PROJECT_BINARY_DIR}/package/tuttiConfig.cmake
 file(RELATIVE_PATH TUTTI_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" TUTTI_PC_PREFIX "${TUTTI_PC_PREFIX}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/tutti.pc.in ${PROJECT_BINARY_DIR}/package/tutti.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/package/tutti.pc
+configure_file(${CMAKE_CURRENT_LIST_DIR}/tutti-zero.pc.in
+               ${PROJECT_BINARY_DIR}/package/tutti-zero.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/package/tutti.pc ${PROJECT_BINARY_DIR}/package/tutti-zero.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

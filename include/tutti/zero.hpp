@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tutti's sharded optimizer: data-parallel training in which the ranks share the optimizer's state
-// (ZeRO-1), the gradients too (ZeRO-2), and the parameters too (ZeRO-3), or nothing (DDP).
+// (ZeRO-1), the gradients too (ZeRO-2), and the parameters too (ZeRO-3), or nothing (DDP). A
+// library of its own: link tutti::zero (CMake) or tutti-zero (pkg-config).
 //
 //   std::vector<zero::Unit> units = ...;               // what is gathered and reduced together
 //   zero::Engine engine(comm, units, {.stage = zero::Stage::kZero3});
@@ -34,7 +35,8 @@
 // Constructor, initialize(), use(), step(), save(), load(), read() and fingerprint() are collective
 // and block; so is the end of a Gradients scope that completes a unit's sum. A wrong argument
 // throws std::invalid_argument, a failed call of the library tutti::Exception, a file that cannot
-// be written or read std::runtime_error, on all ranks with the text of the first that failed. After
+// be written or read std::runtime_error, on all ranks with the text of the first that failed. The
+// constructor compares its arguments among the ranks, and step() its optimizer. After
 // std::invalid_argument, a failed save(), and a load() that found an error before it changed
 // anything, the engine is as it was; after any other exception it can only be destroyed. What a
 // scope's end finds, the next call throws. An exception of the model that leaves a scope ends the
@@ -162,6 +164,11 @@ struct Memory {
 [[nodiscard]] TUTTI_API Memory memory_of(std::span<const Unit> units, const Config& config,
                                          int ranks);
 
+// Throws std::runtime_error where save() would refuse the path: what it is to lie in is no folder
+// or cannot be written, or it is there and is no checkpoint. For programs that ask before they
+// train.
+TUTTI_API void check_checkpoint_path(const std::filesystem::path& path);
+
 // Decoupled weight decay (Loshchilov and Hutter, 2019): decay applies to the parameters that have
 // `decays`, and is not part of the moments.
 struct AdamW {
@@ -187,6 +194,7 @@ struct Usage {
 class TUTTI_API Engine {
  public:
   // `comm` must outlive the engine, which makes calls on it and on communicators split off it.
+  // Parameters and moments are 0 at first.
   Engine(Communicator& comm, std::span<const Unit> units, const Config& config);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -14,12 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A name without a separator at its end, so that others can be made from it.
-fs::path plain(const fs::path& path) {
-  const fs::path whole = fs::absolute(path).lexically_normal();
-  return whole.has_filename() ? whole : whole.parent_path();
-}
-
 void remove_leftovers(const fs::path& path) {
   const std::string prefix = path.filename().string() + ".partial-";
   for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path()))
@@ -119,13 +113,13 @@ void save_checkpoint(const Kept& kept, const fs::path& given, const Progress& pr
                      const std::string& note) {
   Links& links = kept.links;
   const bool leads = links.rank() == 0;
-  const fs::path path = plain(given);
+  const fs::path path = plain_path(given);
   const std::uint64_t number = links.from_first(leads ? std::random_device{}() : 0);
   const fs::path partial = path.string() + ".partial-" + std::to_string(number);
   try {
     links.agree(error_of([&] {
       if (!leads) return;
-      check_replaceable(path);
+      check_checkpoint_path(path);
       remove_leftovers(path);
       if (!fs::create_directory(partial))
         throw std::runtime_error(partial.string() + " is there already");

@@ -151,7 +151,7 @@ const std::byte* Engine::Implementation::parameters(int unit) {
 
 Engine::Engine(Communicator& comm, std::span<const Unit> units, const Config& config) {
   const int ranks = comm.nranks();
-  Beginning beginning(comm);
+  Beginning beginning(comm, settings_of(units, config));
   try {
     const Layout layout(units, shards_of(config, ranks));
     it_ = std::make_unique<Implementation>(beginning, units, layout,

@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "tutti/zero.hpp"
+
 namespace tutti::zero {
 namespace {
 
@@ -92,6 +94,23 @@ void sync_folder(const fs::path& path) {
   ::close(fd);
   errno = error;
   if (!good) fail("sync", path);
+}
+
+fs::path plain_path(const fs::path& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+void check_checkpoint_path(const fs::path& given) {
+  const fs::path path = plain_path(given), above = path.parent_path();
+  const std::string why = !fs::exists(above)         ? "does not exist; make it first"
+                          : !fs::is_directory(above) ? "is not a folder"
+                          : ::access(above.c_str(), W_OK | X_OK) != 0 ? "cannot be written"
+                                                                      : "";
+  if (!why.empty())
+    throw std::runtime_error(above.string() + ", the folder for the checkpoint " +
+                             path.filename().string() + ", " + why);
+  check_replaceable(path);
 }
 
 void check_replaceable(const fs::path& path) {

@@ -19,6 +19,8 @@ inline constexpr const char* kIndexFile = "index.json";
 // A save replaces a checkpoint or an empty folder, and nothing else: throws std::runtime_error if
 // something else has that name.
 void check_replaceable(const std::filesystem::path& path);
+// A name without a separator at its end, so that others can be made from it.
+[[nodiscard]] std::filesystem::path plain_path(const std::filesystem::path& path);
 
 class File {
  public:

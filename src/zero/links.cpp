@@ -43,6 +43,14 @@ void abort(Communicator& comm) noexcept {
 
 Communicator& Beginning::ready() {
   tell({});
+  const int ranks = comm_.nranks();
+  if (settings_.empty() || ranks == 1) return comm_;
+  std::vector<std::uint64_t> own;
+  for (const Setting& setting : settings_) own.push_back(setting.value);
+  std::vector<std::uint64_t> all(own.size() * static_cast<std::size_t>(ranks));
+  comm_.all_gather(std::span<const std::uint64_t>(own), all);
+  const std::string text = difference(settings_, all);
+  if (!text.empty()) throw std::invalid_argument(text);
   return comm_;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "zero/plan.hpp"
+#include "zero/settings.hpp"
 
 namespace tutti::zero {
 
@@ -48,8 +49,11 @@ void abort(Communicator& comm) noexcept;
 // ready() or refuse(), and all ranks of the communicator do the same. Collective.
 class Beginning {
  public:
-  explicit Beginning(Communicator& comm) : comm_(comm) {}
-  // Throws std::invalid_argument with the text of the first rank that refused, if one did.
+  // `settings` must be the same on all ranks.
+  explicit Beginning(Communicator& comm, std::vector<Setting> settings = {})
+      : comm_(comm), settings_(std::move(settings)) {}
+  // Throws std::invalid_argument with the text of the first rank that refused, if one did, or with
+  // which of the settings are not the same on all ranks.
   Communicator& ready();
   // Throws as ready(). Returns where ready() came before: then it is an error of this rank alone.
   void refuse(const std::string& why);
@@ -57,6 +61,7 @@ class Beginning {
  private:
   void tell(const std::string& why);
   Communicator& comm_;
+  const std::vector<Setting> settings_;
   bool told_ = false;
 };
 
@@ -71,6 +76,10 @@ class Links {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int shard() const { return shard_; }  // which one this rank keeps
   [[nodiscard]] int shard_ranks() const { return shard_ranks_; }
+  // The rank of whom keeps a shard of this rank's replica.
+  [[nodiscard]] int rank_of(std::size_t shard) const {
+    return rank_ - shard_ + static_cast<int>(shard);
+  }
   [[nodiscard]] int group() const { return group_; }
   [[nodiscard]] int groups() const { return groups_; }
 

@@ -92,14 +92,14 @@ Roles roles_of(const Servers& servers, int ranks, int rank) {
                                 "; there is at least 1 server");
   if (servers.colocated && servers.asynchronous)
     throw std::invalid_argument(
-        "asynchronous servers answer whoever comes, so they need ranks of their own; leave out "
-        "Servers::colocated");
+        "asynchronous servers answer each worker when it asks, so they need ranks of their own; "
+        "leave out Servers::colocated");
   const int workers = servers.colocated ? ranks : ranks - servers.count;
   if (workers < 1 || servers.count > ranks)
-    throw std::invalid_argument(
-        std::to_string(servers.count) + (servers.count == 1 ? " server" : " servers") +
-        (servers.colocated ? "" : " beside at least one worker") + " cannot be had among " +
-        std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"));
+    throw std::invalid_argument(std::to_string(ranks) + (ranks == 1 ? " rank is" : " ranks are") +
+                                " too few for " + std::to_string(servers.count) +
+                                (servers.count == 1 ? " server" : " servers") +
+                                (servers.colocated ? "" : " and at least one worker"));
   return {workers, servers.count, servers.colocated, rank};
 }
 
@@ -344,7 +344,9 @@ void ParameterServer::Implementation::begin_with_parameters() {
 ParameterServer::ParameterServer(Communicator& comm, std::span<const Unit> units,
                                  const Config& config, const Servers& servers) {
   if (sodium_init() < 0) throw std::runtime_error("libsodium cannot be initialized");
-  Beginning beginning(comm);
+  std::vector<Setting> settings = settings_of(units, config);
+  std::ranges::copy(settings_of(servers), std::back_inserter(settings));
+  Beginning beginning(comm, std::move(settings));
   try {
     check_all(units, config, servers, comm.nranks());
     beginning.ready();

@@ -2,6 +2,7 @@
 #include "zero/update.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include "zero/kernels.hpp"
 #include "zero/norm.hpp"
 #include "zero/optimizer.hpp"
+#include "zero/settings.hpp"
 
 namespace tutti::zero {
 
@@ -52,12 +54,20 @@ std::span<const float> Update::shard_gradients(int unit) {
   return {state_.kept_gradients(unit) + own.begin, static_cast<std::size_t>(own.elements())};
 }
 
-double Update::norm() {
+double Update::norm(std::uint64_t terms) {
   std::uint64_t greatest = 0;
   for (int unit = 0; unit < layout_.units(); ++unit)
     greatest = std::max<std::uint64_t>(greatest, greatest_magnitude_bits(shard_gradients(unit)));
-  const std::vector<std::uint64_t> of_ranks = links_.collect(std::span(&greatest, 1));
-  const auto bits = static_cast<std::uint32_t>(std::ranges::max(of_ranks));
+  const std::array own_words{greatest, terms};
+  const std::vector<std::uint64_t> of_ranks = links_.collect(own_words);
+  for (std::size_t i = 0; i < of_ranks.size(); i += own_words.size()) {
+    greatest = std::max(greatest, of_ranks[i]);
+    if (of_ranks[i + 1] != of_ranks[1])
+      throw Agreed("step() of rank " + std::to_string(links_.rank_of(i / own_words.size())) +
+                   " has another optimizer, or other coefficients, than that of rank " +
+                   std::to_string(links_.rank_of(0)) + "; all ranks must give the same");
+  }
+  const auto bits = static_cast<std::uint32_t>(greatest);
   if (bits == 0) return 0;
   if (!is_finite(bits)) return std::numeric_limits<double>::infinity();
   Limbs own{};
@@ -91,7 +101,7 @@ void Update::grow_scale() {
 
 template <typename Optimizer>
 float Update::step(const Optimizer& optimizer) {
-  const double length = norm();
+  const double length = norm(digest_of(settings_of(optimizer)));
   if (!std::isfinite(static_cast<float>(length))) {
     leave_out(length);
     return static_cast<float>(length);

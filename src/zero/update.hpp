@@ -46,7 +46,8 @@ class Update {
 
  private:
   [[nodiscard]] std::span<const float> shard_gradients(int unit);
-  [[nodiscard]] double norm();
+  // `terms`: digest_of the optimizer's settings, which must be those of all ranks.
+  [[nodiscard]] double norm(std::uint64_t terms);
   void leave_out(double norm);
   void grow_scale();
   void run(const AdamWTerms& terms, int unit);

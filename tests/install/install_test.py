@@ -136,6 +136,13 @@ class Installed:
             source = os.path.join(self.options.source, "examples", f"hello_all_reduce.{suffix}")
             run(compiler, standard, *strict, source, "-o", program, *flags, env=env)
             self.run_example(program, {**self.clean_env, "LD_LIBRARY_PATH": self.libdir})
+        flags = run("pkg-config", "--cflags", "--libs", "tutti-zero", env=env).split()
+        program = os.path.join(build, "train_zero3")
+        run(self.options.cxx, "-std=c++20", *strict,
+            os.path.join(self.options.source, "examples/train_zero3.cpp"), "-o", program, *flags,
+            env=env)
+        lines = run(program, env={**self.clean_env, "LD_LIBRARY_PATH": self.libdir}).splitlines()
+        expect(sorted(lines) == ["rank 0: 63.000", "rank 1: 63.000"], f"63 on both: {lines}")
 
     def readme_block(self, language):
         with open(os.path.join(self.options.source, "README.md"), encoding="utf-8") as file:

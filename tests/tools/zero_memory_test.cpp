@@ -52,6 +52,8 @@ std::string slow_cluster() {
  "nics_per_node": 2, "nic": {"kind": "ndr200", "GBps": 1}})");
 }
 
+const std::string kA100 = "--gpu-memory 80e9 --peak-flops 312e12";
+
 TEST(ZeroMemory, PrintsThePapersRow) {
   const Outcome outcome = run("--parameters 7.5e9 --ranks 64");
   ASSERT_EQ(outcome.status, 0) << outcome.output;
@@ -133,7 +135,7 @@ TEST(ZeroMemory, DrawsAPictureThatParses) {
 
 TEST(ZeroMemory, AdvisesOnAClusterFile) {
   const std::string arguments =
-      "--advise " + slow_cluster() + " --parameters 1e9 --units 4 --batch 4 --peak-flops 312e12";
+      "--advise " + slow_cluster() + " --parameters 1e9 --units 4 --batch 4 " + kA100;
   const Outcome outcome = run(arguments);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(run(arguments).output, outcome.output);
@@ -157,7 +159,8 @@ TEST(ZeroMemory, AdvisesOnAClusterFile) {
 }
 
 TEST(ZeroMemory, AdviceNamesWhatDoesNotFit) {
-  const Outcome outcome = run("--advise " + slow_cluster() + " --model 7b --gpu-memory 40e9");
+  const Outcome outcome =
+      run("--advise " + slow_cluster() + " --model 7b --gpu-memory 40e9 --peak-flops 312e12");
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("DDP              impossible: needs"));
 }
@@ -188,7 +191,12 @@ TEST(ZeroMemory, BadInputIsOneLine) {
       {"--model 7b --batch 64 --microsteps 2", "--microsteps excludes --batch"},
       {"--model 7b --advise /nonexistent.json", "/nonexistent.json"},
       {"--model 7b --advise " + slow + " --ranks 4", "takes the ranks from the cluster"},
-      {"--model 7b --advise " + slow + " --batch 5", "not divisible by the cluster's 4 ranks"},
+      {"--model 7b --advise " + slow, "the ranks of this cluster are GPUs of the model a100; say"},
+      {"--model 7b --chunks 4", "--chunks needs a pipeline"},
+      {"--model 7b --pipeline 5", "--pipeline 5 with --chunks 1 does not divide the 32 layers"},
+      {"--model 7b --fp32 --bytes 2,2,12", "--bytes excludes --fp32"},
+      {"--model 7b --advise " + slow + " --batch 5 " + kA100,
+       "not divisible by the cluster's 4 ranks"},
       {"--model 7b --advise " + slow + " --pipeline 2", "knows data parallelism alone"},
       {"--model 7b --advise " + slow + " --profile nope", "nope"},
       {"--model 7b --advise " + slow + " --svg a.svg", "--svg draws no --advise"},

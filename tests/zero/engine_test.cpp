@@ -42,6 +42,40 @@ TEST(ZeroEngine, ConfigurationsThatDoNotFitAreRefused) {
   });
 }
 
+// All ranks get the same text, and nobody waits for calls that are not made.
+TEST(ZeroEngine, OtherSettingsOnOneRankAreRefusedOnAll) {
+  const auto refused = [](const Config& first, const Config& last, const char* text) {
+    run_ranks(3, [&](int rank, Communicator& comm) {
+      expect_refused([&] { Engine(comm, kUnits, rank == 2 ? last : first); }, text);
+    });
+  };
+  refused({.slots = 12}, {.slots = 24}, "Config::slots is 24 on rank 2 and 12 on rank 0");
+  refused({.order = Order::kFast, .slots = 12},
+          {.order = Order::kFast, .slots = 12, .microsteps = 2}, "Config::microsteps is 2 on rank 2");
+  refused({.slots = 12}, {.stage = Stage::kDdp, .slots = 12}, "Config::stage is 0 on rank 2");
+  refused({.slots = 12}, {.slots = 12, .prefetch = 3}, "Config::prefetch is 3 on rank 2");
+  refused({.slots = 12}, {.slots = 12, .clip_norm = 1}, "rank 2 has other Config::clip_norm");
+  run_ranks(2, [](int rank, Communicator& comm) {
+    std::vector<Unit> units = kUnits;
+    if (rank == 1) units[1].parameters[0].shape = {150};
+    expect_refused([&] { Engine(comm, units, {.slots = 4}); }, "rank 1 has other units");
+    Engine allowed(comm, kUnits, {.slots = 4, .poison = rank == 1});
+  });
+}
+
+TEST(ZeroEngine, AnotherOptimizerOnOneRankEndsTheStepOnAll) {
+  for (const Stage stage : {Stage::kDdp, Stage::kZero3})
+    run_ranks(3, [&](int rank, Communicator& comm) {
+      Engine engine(comm, kUnits, {.stage = stage, .slots = 3});
+      fill_first(engine);
+      hand_in_all(engine);
+      EXPECT_THAT([&] { engine.step(AdamW{.learning_rate = rank == 1 ? 0.1F : 0.2F}); },
+                  ThrowsMessage<std::runtime_error>(
+                      HasSubstr("step() of rank 1 has another optimizer, or other coefficients, "
+                                "than that of rank 0")));
+    });
+}
+
 TEST(ZeroEngine, WrongUseIsRefusedAndChangesNothing) {
   for (const Stage stage : {Stage::kDdp, Stage::kZero2, Stage::kZero3})
     run_ranks(2, [&](int, Communicator& comm) {

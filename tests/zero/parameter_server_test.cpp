@@ -461,10 +461,10 @@ TEST(ParameterServerRefuses, NumbersThatDoNotFit) {
     expect_refused([&] { static_cast<void>(memory_of(units, config, servers, ranks, 0)); }, text);
   };
   refused({}, {.count = 0}, 2, "Servers::count is 0; there is at least 1 server");
-  refused({}, {.count = 2}, 2, "2 servers beside at least one worker cannot be had among 2 ranks");
-  refused({}, {}, 1, "1 server beside at least one worker cannot be had among 1 rank");
+  refused({}, {.count = 2}, 2, "2 ranks are too few for 2 servers and at least one worker");
+  refused({}, {}, 1, "1 rank is too few for 1 server and at least one worker");
   refused({.microsteps = 0}, {}, 2, "Config::microsteps is 0");
-  refused({}, {.count = 3, .colocated = true}, 2, "3 servers cannot be had among 2 ranks");
+  refused({}, {.count = 3, .colocated = true}, 2, "2 ranks are too few for 3 servers");
   refused({}, {.colocated = true, .asynchronous = true}, 2, "leave out Servers::colocated");
   refused({}, {.staleness = 1}, 2, "are of asynchronous servers");
   refused({}, {.arrivals = {0}}, 2, "are of asynchronous servers");

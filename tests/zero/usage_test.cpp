@@ -44,10 +44,10 @@ void measure(int ranks, const Config& config,
 
 constexpr std::uint64_t kMeasured = kSteps - 1;
 
-// Norm: 8 bytes of the greatest magnitude and 24 of the sum, from each rank to each; fingerprints
-// of 8 bytes after each step (train() asks for one).
+// Norm: 8 bytes of the greatest magnitude, 8 that stand for the optimizer and 24 of the sum, from
+// each rank to each; fingerprints of 8 bytes after each step (train() asks for one).
 std::uint64_t other_bytes(int ranks) {
-  return kMeasured * static_cast<std::uint64_t>(ranks - 1) * (8 + 24 + 8);
+  return kMeasured * static_cast<std::uint64_t>(ranks - 1) * (8 + 8 + 24 + 8);
 }
 
 TEST(ZeroUsage, BytesAreThoseOfTheFormulas) {

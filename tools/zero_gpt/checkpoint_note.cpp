@@ -5,16 +5,27 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <variant>
 
 namespace tutti::gpt {
 
 CheckpointNote note_of(const Options& options, int steps) {
-  return {steps, std::string(options.size.name), options.seed, options.engine.slots, options.batch};
+  CheckpointNote note{steps, std::string(options.size.name), options.seed, options.engine.slots,
+                      options.batch};
+  note.all_steps = options.steps;
+  note.learning_rate = options.learning_rate;
+  note.warmup_steps = options.warmup_steps;
+  note.optimizer = std::holds_alternative<zero::AdamW>(options.optimizer) ? "adamw" : "sgd";
+  note.text = options.text_path.empty() ? "generated" : "file";
+  return note;
 }
 
 std::string to_text(const CheckpointNote& note) {
-  return fmt::format("steps {}\nmodel {}\nseed {}\nslots {}\nbatch {}\n", note.steps, note.model,
-                     note.seed, note.slots, note.batch);
+  return fmt::format(
+      "steps {}\nmodel {}\nseed {}\nslots {}\nbatch {}\nall_steps {}\nlearning_rate {}\n"
+      "warmup {}\noptimizer {}\ntext {}\n",
+      note.steps, note.model, note.seed, note.slots, note.batch, note.all_steps, note.learning_rate,
+      note.warmup_steps, note.optimizer, note.text);
 }
 
 CheckpointNote parse_note(const std::string& text) {
@@ -31,6 +42,11 @@ CheckpointNote parse_note(const std::string& text) {
   next("seed", note.seed);
   next("slots", note.slots);
   next("batch", note.batch);
+  next("all_steps", note.all_steps);
+  next("learning_rate", note.learning_rate);
+  next("warmup", note.warmup_steps);
+  next("optimizer", note.optimizer);
+  next("text", note.text);
   if (note.steps < 0) throw std::runtime_error("the checkpoint's number of steps is negative");
   return note;
 }
@@ -44,6 +60,13 @@ std::vector<std::string> differences(const CheckpointNote& saved, const Checkpoi
   compare("--seed", saved.seed, now.seed);
   compare("--slots", saved.slots, now.slots);
   compare("--batch", saved.batch, now.batch);
+  // The learning rate of a step depends on these.
+  compare("--steps", saved.all_steps, now.all_steps);
+  compare("--lr", saved.learning_rate, now.learning_rate);
+  compare("--warmup", saved.warmup_steps, now.warmup_steps);
+  compare("--optimizer", saved.optimizer, now.optimizer);
+  if (saved.text != now.text)
+    found.push_back(now.text == "file" ? "the generated corpus, not --text" : "--text FILE");
   return found;
 }
 

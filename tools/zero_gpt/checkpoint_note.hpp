@@ -15,6 +15,10 @@ struct CheckpointNote {
   std::string model;
   std::uint64_t seed = 0;
   int slots = 0, batch = 0;
+  int all_steps = 0;  // that were to be done
+  float learning_rate = 0;
+  int warmup_steps = 0;
+  std::string optimizer = "adamw", text = "generated";
 };
 
 [[nodiscard]] CheckpointNote note_of(const Options& options, int steps);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 
 namespace tutti::gpt {
 namespace {
@@ -50,6 +52,18 @@ std::string axes(const Scale& scale) {
 }  // namespace
 
 std::string csv_head() { return "step,loss,learning_rate,gradient_norm\n"; }
+
+std::string csv_before(const std::string& path, int first) {
+  std::ifstream file(path);
+  std::string text = csv_head(), line;
+  if (!std::getline(file, line) || line + "\n" != text) return text;
+  while (std::getline(file, line)) {
+    const std::size_t comma = line.find(',');
+    if (comma == std::string::npos || std::atoi(line.c_str()) >= first) break;
+    text += line + "\n";
+  }
+  return text;
+}
 
 std::string csv_line(const Point& point) {
   return fmt::format("{},{:.17g},{:.9g},{:.9g}\n", point.step, point.loss, point.learning_rate,

@@ -17,6 +17,9 @@ struct Point {
 
 [[nodiscard]] std::string csv_head();
 [[nodiscard]] std::string csv_line(const Point& point);
+// The head and the rows of a curve's file before step `first`; the head alone if there is no such
+// file.
+[[nodiscard]] std::string csv_before(const std::string& path, int first);
 
 struct Level {  // a horizontal line
   std::string name;

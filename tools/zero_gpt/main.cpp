@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "common/launch.hpp"
 #include "tutti/tutti.hpp"
+#include "tutti/zero.hpp"
 #include "zero_gpt/corpus.hpp"
 #include "zero_gpt/options.hpp"
 #include "zero_gpt/products.hpp"
@@ -32,6 +34,8 @@ TextSource read_text(const std::string& path) {
     Corpus corpus = generate_corpus();
     return {"generated corpus", corpus.entropy_per_byte, std::move(corpus.text)};
   }
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
+    throw std::invalid_argument(fmt::format("--text: {} is no regular file", path));
   std::FILE* const file = std::fopen(path.c_str(), "rb");
   std::string bytes;
   bool read = file != nullptr;
@@ -55,6 +59,18 @@ void check_writable(const char* flag, const std::string& path) {
     throw std::invalid_argument(
         fmt::format("{}: {} cannot be written: {}", flag, path, std::strerror(errno)));
   static_cast<void>(std::fclose(file));
+}
+
+void check_folder(const char* flag, const std::string& path, bool loads) {
+  namespace fs = std::filesystem;
+  try {
+    if (!loads)
+      zero::check_checkpoint_path(path);
+    else if (!fs::exists(fs::path(path) / "index.json") && !fs::is_directory(path + ".old"))
+      throw std::runtime_error(path + " is no checkpoint: it has no file index.json");
+  } catch (const std::exception& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", flag, error.what()));
+  }
 }
 
 // One process of the job.
@@ -121,6 +137,8 @@ int run(int argc, char** argv) {
     if (speaks) {
       check_writable("--csv", options.csv_path);
       check_writable("--svg", options.svg_path);
+      if (!options.save_path.empty()) check_folder("--save", options.save_path, false);
+      if (!options.load_path.empty()) check_folder("--load", options.load_path, true);
     }
   } catch (const std::invalid_argument& error) {
     if (speaks) fmt::print(stderr, "zero_gpt: {}\n", error.what());

@@ -42,6 +42,35 @@ constexpr std::array<Word<Sync>, 3> kSyncs = {
     {{"stage", Sync::kByStage}, {"microstep", Sync::kEachMicrostep}, {"step", Sync::kOnce}}};
 constexpr std::array<Word<Matmul>, 2> kMatmuls = {{{"own", Matmul::kOwn}, {"blas", Matmul::kBlas}}};
 
+// CLI11's own texts show the greatest double.
+CLI::Validator above_zero() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value > 0 && std::isfinite(value) ? std::string()
+                                                 : fmt::format("{} is not a number above 0", text);
+      },
+      "ABOVE 0");
+}
+CLI::Validator at_least_zero() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value >= 0 && std::isfinite(value)
+                   ? std::string()
+                   : fmt::format("{} is not 0 or a number above it", text);
+      },
+      "AT LEAST 0");
+}
+// An unsigned number would wrap.
+CLI::Validator no_sign() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return text.starts_with('-') ? fmt::format("{} is negative", text) : std::string();
+      },
+      "");
+}
+
 // A flag whose value is one of a table's words.
 template <typename Value, std::size_t kCount>
 void add_words(CLI::App& app, const std::string& flag, Value& value,
@@ -83,15 +112,16 @@ void add_training_flags(CLI::App& app, Options& options, Said& said) {
   app.add_option("--batch", options.batch, "Sequences in a slot")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "Learning rate after the warm-up")
-      ->check(CLI::PositiveNumber)
+  app.add_option("--lr", options.learning_rate,
+                 "Learning rate after the warm-up; it falls to a tenth of it by the last step")
+      ->check(above_zero())
       ->capture_default_str();
   app.add_option("--warmup", options.warmup_steps, "Steps in which the learning rate grows")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 100'000'000))
       ->capture_default_str();
   app.add_option("--optimizer", said.optimizer, "adamw or sgd")->capture_default_str();
   app.add_option("--weight-decay", said.weight_decay, "Of matrices")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   app.add_option("--beta1", said.adamw.beta1, "Of adamw: decay of the gradients' mean")
       ->check(CLI::Range(0.0, 0.999999))
@@ -100,12 +130,13 @@ void add_training_flags(CLI::App& app, Options& options, Said& said) {
       ->check(CLI::Range(0.0, 0.999999))
       ->capture_default_str();
   app.add_option("--epsilon", said.adamw.epsilon, "Of adamw: least divisor")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   app.add_option("--momentum", said.momentum, "Of sgd")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of parameters, windows and samples")
+      ->check(no_sign())
       ->capture_default_str();
   app.add_option("--text", options.text_path, "File to train on instead of the generated corpus");
   app.add_option("--threads", options.threads,
@@ -120,13 +151,14 @@ void add_engine_flags(CLI::App& app, zero::Config& config, Said& said) {
   const auto count = CLI::Range(1, 1 << 20);
   add_words(app, "--stage", said.sharing, kSharings,
             "What the ranks share; ps: parameter servers keep it");
-  app.add_option("--slots", config.slots, "Parts of a step's batch, whatever the ranks")
+  app.add_option("--slots", config.slots, "Microbatches of a step, whatever the number of ranks")
       ->check(count)
       ->capture_default_str();
-  app.add_option("--microsteps", config.microsteps, "Parts in which a rank computes its slots")
+  app.add_option("--microsteps", config.microsteps,
+                 "Parts of a step, in each of which a rank computes some of its slots")
       ->check(count)
       ->capture_default_str();
-  add_words(app, "--order", config.order, kOrders, "Of adding up gradients");
+  add_words(app, "--order", config.order, kOrders, "Order in which gradients are summed");
   add_words(app, "--compute", config.compute, kNumbers, "Type of the parameters in use");
   add_words(app, "--reduce", config.reduce, kNumbers, "Type of gradients on their way");
   add_words(app, "--sync", config.sync, kSyncs, "When gradients are reduced");
@@ -142,15 +174,15 @@ void add_engine_flags(CLI::App& app, zero::Config& config, Said& said) {
       ->capture_default_str();
   config.clip_norm = 1;
   app.add_option("--clip", config.clip_norm, "Greatest norm of the gradients; 0: any")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   app.add_option("--loss-scale", config.loss_scaling.initial,
                  "First scale of the loss, a power of two; 0: none, or 65536 with half")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   app.add_option("--loss-growth", config.loss_scaling.growth_steps,
                  "Good steps after which the scale of the loss doubles")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 100'000'000))
       ->capture_default_str();
   app.add_option("--units-in-use", config.units_in_use,
                  "Units that are open at once, of which the embeddings are one")
@@ -158,6 +190,7 @@ void add_engine_flags(CLI::App& app, zero::Config& config, Said& said) {
       ->capture_default_str();
   app.add_option("--memory-limit", config.memory_limit_bytes,
                  "Bytes that a rank's engine may allocate, like 64M; 0: any")
+      ->check(no_sign())
       ->transform(CLI::AsSizeValue(false));
   app.add_flag("--poison", config.poison, "Fill freed buffers with NaN");
 }
@@ -191,7 +224,7 @@ std::string idle_flag(const CLI::App& app, bool servers) {
                                                "--arrivals"};
   for (const char* const flag : servers ? of_engine : of_servers)
     if (app.count(flag) > 0)
-      return fmt::format("{}: {} --stage ps", flag, servers ? "says nothing with" : "needs");
+      return fmt::format("{}: {} --stage ps", flag, servers ? "has no effect with" : "needs");
   return {};
 }
 
@@ -212,7 +245,7 @@ void add_output_flags(CLI::App& app, Options& options) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--expect-margin", options.least_margin,
                  "Fail unless the held-out loss ends so many nats below the best trigram model's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   app.add_option("--log-every", options.log_every, "Steps between lines of progress")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -248,7 +281,7 @@ std::string complete(Options& options, const Said& said) {
     return "--save-every: needs --save DIR, the folder for the checkpoints";
   if (!apart) return {};
   if (options.save_every > 0 || options.eval_every > 0)
-    return fmt::format("{}: asynchronous workers meet at the end only; leave it or --async out",
+    return fmt::format("{}: asynchronous workers only meet at the end; leave out this or --async",
                        options.save_every > 0 ? "--save-every" : "--eval-every");
   return {};
 }

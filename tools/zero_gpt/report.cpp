@@ -37,7 +37,10 @@ std::string memory_text(const StartFacts& facts) {
       Row{"engine", memory.total()},          Row{"activations", facts.activation_bytes}};
   std::string text;
   for (const Row& row : rows)
-    text += fmt::format("# memory  : {:<15}{:>14} bytes a rank\n", row.name, row.bytes);
+    text += fmt::format("# memory  : {:<15}{:>14} bytes a {}\n", row.name, row.bytes,
+                        facts.server_bytes > 0 ? "worker" : "rank");
+  if (facts.server_bytes > 0)
+    text += fmt::format("# memory  : {:<15}{:>14} bytes a server\n", "all", facts.server_bytes);
   return text;
 }
 
@@ -72,6 +75,7 @@ std::string start_text(const Options& options, const StartFacts& facts) {
       "per byte there",
       facts.text, facts.training_bytes, facts.held_out_bytes, facts.trigram);
   if (facts.floor > 0) text += fmt::format(", the grammar itself {:.4f}", facts.floor);
+  if (options.servers && options.servers->asynchronous) return text + "\n";
   return text + fmt::format(
                     "\n# MFU is a share of {:.1f} GFLOP/s, which the products above reach on all "
                     "ranks together\n",
@@ -111,7 +115,7 @@ std::string progress_line(const Options& options, const Progress& progress, doub
   const double flops = tokens * static_cast<double>(options.size.flops_per_token());
   return fmt::format(
       "step {:>6}  loss {:.4f}  lr {:.2e}  norm {:.3f}  {:>7.0f} tokens/s  MFU {:4.1f} %  "
-      "sent {}/step  stall {:.2f} ms/step\n",
+      "all ranks sent {}/step  stall {:.2f} ms/step\n",
       progress.step, progress.loss, progress.learning_rate, progress.gradient_norm,
       tokens / progress.seconds, 100 * flops / progress.seconds / peak_flops,
       bytes_text(progress.sent_bytes / steps), 1e3 * progress.stall_seconds / steps);

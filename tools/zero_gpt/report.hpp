@@ -20,6 +20,7 @@ struct StartFacts {
   std::string blas;                      // empty: none
   int threads = 1;
   zero::Memory memory;
+  std::uint64_t server_bytes = 0;  // of a rank that only serves; 0: none does
   std::uint64_t activation_bytes = 0;
   std::string text;
   std::uint64_t training_bytes = 0, held_out_bytes = 0;

@@ -24,6 +24,7 @@
 #include "zero_gpt/products.hpp"
 #include "zero_gpt/random.hpp"
 #include "zero_gpt/report.hpp"
+#include "zero_gpt/same_flags.hpp"
 #include "zero_gpt/trigram.hpp"
 
 namespace tutti::gpt {
@@ -72,6 +73,7 @@ class Trainer {
   void choose_products();
   void measure_products(StartFacts& facts);
   void say_start();
+  void open_csv(int first);
   int load();
   void save(int steps);
   void train_together(int first);
@@ -112,9 +114,8 @@ Trainer::Trainer(Communicator& comm, const Options& options, const TextSource& s
       source_(source),
       text_(text),
       threads_(threads_of(options)),
-      learner_(comm, engine_units(options.size), options),
+      learner_((check_same_flags(comm, options, text), comm), engine_units(options.size), options),
       model_(learner_.model()) {
-  if (speaks()) csv_ = std::make_unique<Output>(options.csv_path);
   blas_ = find_blas(threads_.count());
   if (model_ == nullptr) return;
   store_.emplace(*model_, options.engine.compute);
@@ -157,6 +158,10 @@ void Trainer::say_start() {
   facts.instruction_set = set_.name;
   facts.threads = threads_.count();
   facts.memory = learner_.memory();
+  if (options_.servers && !options_.servers->colocated)
+    facts.server_bytes = zero::memory_of(engine_units(options_.size), options_.engine,
+                                         *options_.servers, comm_.nranks(), comm_.nranks() - 1)
+                             .total();
   facts.activation_bytes = gpt_->bytes() + store_->widened_bytes();
   facts.text = source_.name;
   facts.training_bytes = text_.training().size();
@@ -165,7 +170,14 @@ void Trainer::say_start() {
   facts.floor = source_.entropy;
   fmt::print("{}", start_text(options_, facts));
   static_cast<void>(std::fflush(stdout));
-  csv_->write(csv_head());
+}
+
+// The curve's rows before step `first` stay: training goes on where they end.
+void Trainer::open_csv(int first) {
+  if (!speaks()) return;
+  const std::string before = first > 0 ? csv_before(options_.csv_path, first) : csv_head();
+  csv_ = std::make_unique<Output>(options_.csv_path);
+  csv_->write(before);
 }
 
 // Fills the parameters or loads them; returns the number of steps done.
@@ -177,6 +189,11 @@ int Trainer::load() {
       if (speaks())
         fmt::print(stderr, "# note: {}: the checkpoint was trained with {}\n", options_.load_path,
                    difference);
+    if (note.steps > options_.steps)
+      throw std::runtime_error(
+          fmt::format("--steps {}: the checkpoint {} has {} steps already; give --steps {} to only "
+                      "evaluate it, more to train on",
+                      options_.steps, options_.load_path, note.steps, note.steps));
     return note.steps;
   }
   std::vector<Tensor> tensors;
@@ -201,6 +218,7 @@ void Trainer::save(int steps) {
 std::string Trainer::run() {
   say_start();
   const int first = load();
+  open_csv(first);
   learner_.reset_usage();
   line_time_ = Clock::now();
   if (learner_.asynchronous(options_))
@@ -218,7 +236,7 @@ void Trainer::train_together(int first) {
     const int done = step + 1;
     if (step % options_.log_every == 0 || step == first || done == options_.steps)
       say_progress(point);
-    if (options_.eval_every > 0 && done % options_.eval_every == 0)
+    if (options_.eval_every > 0 && done % options_.eval_every == 0 && done < options_.steps)
       static_cast<void>(say_held_out(done));
     if (options_.save_every > 0 && done % options_.save_every == 0 && done < options_.steps)
       save(done);
@@ -347,13 +365,18 @@ double Trainer::held_out_loss() {
          (static_cast<double>(windows) * options_.size.context);
 }
 
+// Is no part of training: neither of its time nor of what it sends.
 double Trainer::say_held_out(int step) {
+  const Clock::time_point begin = Clock::now();
   const double loss = held_out_loss();
+  learner_.reset_usage();
+  line_time_ += Clock::now() - begin;
   if (!speaks()) return loss;
   fmt::print(
-      "# held out: {:.4f} nats per byte after {} steps, {:.4f} {} the best trigram model's "
+      "# held out: {:.4f} nats per byte after {} step{}, {:.4f} {} the best trigram model's "
       "{:.4f}\n",
-      loss, step, std::abs(trigram_ - loss), loss <= trigram_ ? "below" : "above", trigram_);
+      loss, step, step == 1 ? "" : "s", std::abs(trigram_ - loss),
+      loss <= trigram_ ? "below" : "above", trigram_);
   static_cast<void>(std::fflush(stdout));
   return loss;
 }
@@ -402,53 +425,13 @@ std::string Trainer::finish() {
   if (options_.least_margin == 0 || trigram_ - loss >= static_cast<double>(options_.least_margin))
     return {};
   return fmt::format(
-      "--expect-margin: the held-out loss is {:.4f}, {:.4f} below the best trigram model's, not {}",
-      loss, trigram_ - loss, options_.least_margin);
+      "--expect-margin: the held-out loss is {:.4f}, {:.4f} {} the best trigram model's, and not "
+      "{} "
+      "below it",
+      loss, std::abs(trigram_ - loss), loss <= trigram_ ? "below" : "above", options_.least_margin);
 }
 
 }  // namespace
-
-std::vector<zero::Unit> engine_units(const Size& size) {
-  std::vector<zero::Unit> units;
-  for (const TensorUnit& unit : units_of(size)) {
-    zero::Unit made{unit.name, {}};
-    for (const Tensor& tensor : unit.tensors)
-      made.parameters.push_back({tensor.name, tensor.shape, tensor.decays()});
-    units.push_back(std::move(made));
-  }
-  return units;
-}
-
-namespace {
-
-// Of the rank that needs most.
-zero::Memory memory_of(const Options& options) {
-  const std::vector<zero::Unit> units = engine_units(options.size);
-  if (!options.servers) return zero::memory_of(units, options.engine, options.processes);
-  const auto of_rank = [&](int rank) {
-    return zero::memory_of(units, options.engine, *options.servers, options.processes, rank);
-  };
-  const zero::Memory first = of_rank(0), last = of_rank(options.processes - 1);
-  return first.total() < last.total() ? last : first;
-}
-
-}  // namespace
-
-std::string engine_refuses(const Options& options) {
-  try {
-    const zero::Memory memory = memory_of(options);
-    const std::uint64_t limit = options.engine.memory_limit_bytes;
-    if (limit == 0 || memory.total() <= limit) return {};
-    return fmt::format(
-        "--memory-limit: a rank needs {} bytes (parameters {}, gradients {}, optimizer {}, "
-        "gathered {}, reducing {}) and may have {}; use a later stage, more ranks, or a smaller "
-        "model",
-        memory.total(), memory.parameters, memory.gradients, memory.optimizer, memory.gathered,
-        memory.reducing, limit);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-}
 
 std::string train(Communicator& comm, const Options& options, const TextSource& source,
                   const Text& text) {

@@ -16,6 +16,11 @@ constexpr std::uint64_t kMostMemory = 1'000'000'000'000'000, kMostPipeline = 1 <
 constexpr std::uint64_t kMostBytes = 64, kMostUnits = 1 << 16;
 constexpr double kMostTokens = 1e18, kMostFlops = 1e18;
 
+// An H100's: dense bf16.
+double gpu_memory(const Flags& flags) { return flags.gpu_memory.value_or(80e9); }
+double peak_flops(const Flags& flags) { return flags.peak_flops.value_or(989.4e12); }
+constexpr std::string_view kDefaultGpu = "h100";
+
 Result<std::uint64_t> whole(std::string_view flag, double value, std::uint64_t least,
                             std::uint64_t most) {
   if (std::isfinite(value) && value == std::floor(value) && value >= static_cast<double>(least) &&
@@ -58,7 +63,7 @@ Result<GptShape> shape_of(const Flags& flags) {
 // What the report and the advice both check.
 Status check_rates(const Flags& flags) {
   TUTTI_TRY(positive("--tokens", flags.tokens, kMostTokens));
-  TUTTI_TRY(positive("--peak-flops", flags.peak_flops, kMostFlops));
+  TUTTI_TRY(positive("--peak-flops", peak_flops(flags), kMostFlops));
   TUTTI_TRY(positive("--mfu", flags.mfu, 1));
   return positive("--days", flags.days, 1e6);
 }
@@ -74,6 +79,17 @@ Status check_tokens(const ReportQuestion& question) {
                     fmt::format("--ranks x --microbatch x --microsteps are {:.4g} tokens in a "
                                 "step; the most are {:.4g}",
                                 tokens, kMostTokens));
+}
+
+Status check_pipeline(const ReportQuestion& question) {
+  if (question.chunks > 1 && question.stages == 1)
+    return make_error(Code::kInvalidArgument, "--chunks needs a pipeline; give --pipeline as well");
+  const std::uint64_t parts = question.stages * question.chunks;
+  if (question.model.shape && question.model.shape->layers % parts != 0)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("--pipeline {} with --chunks {} does not divide the {} layers",
+                                  question.stages, question.chunks, question.model.shape->layers));
+  return {};
 }
 
 Result<TensorParallel> tensor_of(const Flags& flags, const Model& model) {
@@ -108,9 +124,10 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--heads", flags.heads, "attention heads");
   app.add_option("--sequence", flags.sequence, "tokens in a sequence; with --model, instead");
   app.add_option("--vocabulary", flags.vocabulary, "tokens in the vocabulary");
-  app.add_option("--bytes", flags.bytes,
-                 "bytes per parameter of parameters, gradients, optimizer (default 2,2,12)");
-  app.add_flag("--fp32", flags.fp32, "4,4,8: no 16-bit copy");
+  auto* bytes =
+      app.add_option("--bytes", flags.bytes,
+                     "bytes per parameter of parameters, gradients, optimizer (default 2,2,12)");
+  app.add_flag("--fp32", flags.fp32, "4,4,8: no 16-bit copy")->excludes(bytes);
   app.add_option("--ranks", flags.ranks, "ranks that share the model (default 64)");
   app.add_option("--gpu-memory", flags.gpu_memory, "bytes of memory of a rank (default 80e9)");
   app.add_option("--reserve", flags.reserve, "bytes of it that --advise leaves to others");
@@ -198,7 +215,7 @@ Result<ReportQuestion> report_question(const Flags& flags) {
   TUTTI_TRY_ASSIGN(question.model, model_of(flags));
   TUTTI_TRY_ASSIGN(question.accounting, accounting_of(flags));
   TUTTI_TRY_ASSIGN(question.ranks, whole("--ranks", flags.ranks.value_or(64), 1, kMostRanks));
-  TUTTI_TRY_ASSIGN(question.memory_bytes, whole("--gpu-memory", flags.gpu_memory, 1, kMostMemory));
+  TUTTI_TRY_ASSIGN(question.memory_bytes, whole("--gpu-memory", gpu_memory(flags), 1, kMostMemory));
   TUTTI_TRY_ASSIGN(question.microbatch,
                    whole("--microbatch", flags.microbatch.value_or(1), 1, 1 << 20));
   TUTTI_TRY_ASSIGN(question.microsteps, microsteps_of(flags, question.ranks, question.microbatch));
@@ -208,16 +225,17 @@ Result<ReportQuestion> report_question(const Flags& flags) {
   TUTTI_TRY_ASSIGN(question.pipeline_microbatches,
                    whole("--pipeline-microbatches", flags.pipeline_microbatches, 1, kMostPipeline));
   TUTTI_TRY_ASSIGN(question.chunks, whole("--chunks", flags.chunks, 1, kMostPipeline));
+  TUTTI_TRY(check_pipeline(question));
   TUTTI_TRY(check_rates(flags));
   question.tokens = flags.tokens;
-  question.peak_flops = flags.peak_flops;
+  question.peak_flops = peak_flops(flags);
   question.mfu = flags.mfu;
   question.days = flags.days;
   return question;
 }
 
 Result<AdviseQuestion> advise_question(const Flags& flags, std::uint64_t ranks,
-                                       std::uint64_t ranks_per_host) {
+                                       std::uint64_t ranks_per_host, std::string_view gpu) {
   if (flags.ranks || flags.microbatch || flags.microsteps)
     return make_error(Code::kInvalidArgument,
                       "--advise takes the ranks from the cluster and finds microbatch and "
@@ -226,6 +244,13 @@ Result<AdviseQuestion> advise_question(const Flags& flags, std::uint64_t ranks,
     return make_error(Code::kNotSupported,
                       "--advise knows data parallelism alone: leave out --tensor-parallel and "
                       "--pipeline");
+  if (gpu != kDefaultGpu && (!flags.gpu_memory || !flags.peak_flops))
+    return make_error(
+        Code::kInvalidArgument,
+        fmt::format(
+            "the ranks of this cluster are {}; say their memory and speed with --gpu-memory "
+            "and --peak-flops (the defaults are an H100's)",
+            gpu.empty() ? "cores" : fmt::format("GPUs of the model {}", gpu)));
   AdviseQuestion question;
   TUTTI_TRY_ASSIGN(question.model, model_of(flags));
   TUTTI_TRY_ASSIGN(question.accounting, accounting_of(flags));
@@ -237,14 +262,14 @@ Result<AdviseQuestion> advise_question(const Flags& flags, std::uint64_t ranks,
   const double own = question.model.shape ? static_cast<double>(question.model.shape->sequence)
                                           : flags.sequence.value_or(2048);
   TUTTI_TRY_ASSIGN(question.sequence, whole("--sequence", own, 1, std::uint64_t{1} << 24));
-  TUTTI_TRY_ASSIGN(question.memory_bytes, whole("--gpu-memory", flags.gpu_memory, 1, kMostMemory));
+  TUTTI_TRY_ASSIGN(question.memory_bytes, whole("--gpu-memory", gpu_memory(flags), 1, kMostMemory));
   TUTTI_TRY_ASSIGN(question.reserve_bytes, whole("--reserve", flags.reserve, 0, kMostMemory));
   TUTTI_TRY_ASSIGN(question.units, whole("--units", flags.units, 1, kMostUnits));
   TUTTI_TRY_ASSIGN(question.buffers.units_in_use,
                    whole("--units-in-use", flags.units_in_use, 1, 16));
   TUTTI_TRY_ASSIGN(question.buffers.prefetch, whole("--prefetch", flags.prefetch, 0, 1));
   TUTTI_TRY(check_rates(flags));
-  question.peak_flops = flags.peak_flops;
+  question.peak_flops = peak_flops(flags);
   question.mfu = flags.mfu;
   question.attention = flags.attention;
   return question;

@@ -17,8 +17,8 @@ struct Flags {
   std::string bytes = "2,2,12";
   bool fp32 = false;
   std::optional<double> ranks, batch, microsteps, microbatch;
-  double gpu_memory = 80e9, reserve = 0;
-  double tokens = 300e9, peak_flops = 989.4e12, mfu = 0.4, days = 30;
+  std::optional<double> gpu_memory, peak_flops;
+  double reserve = 0, tokens = 300e9, mfu = 0.4, days = 30;
   double tensor_parallel = 1;
   bool sequence_parallel = false, attention = false;
   double pipeline = 1, pipeline_microbatches = 8, chunks = 1;
@@ -31,8 +31,10 @@ void add_flags(CLI::App& app, Flags& flags);
 [[nodiscard]] Result<Model> model_of(const Flags& flags);
 [[nodiscard]] Result<Accounting> accounting_of(const Flags& flags);
 [[nodiscard]] Result<ReportQuestion> report_question(const Flags& flags);
-// Of so many ranks, which the cluster says.
+// Of a cluster's ranks; `gpu` is the model of each, "" for cores. Where that is not the default's
+// (H100), memory and FLOP/s must be given.
 [[nodiscard]] Result<AdviseQuestion> advise_question(const Flags& flags, std::uint64_t ranks,
-                                                     std::uint64_t ranks_per_host);
+                                                     std::uint64_t ranks_per_host,
+                                                     std::string_view gpu);
 
 }  // namespace tutti::zero_memory

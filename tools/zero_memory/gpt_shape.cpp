@@ -22,7 +22,7 @@ struct NamedModel {
 // 6.7 B. "530b": Smith et al., 2022. "1t": Narayanan et al., 2021, table 1. nano, tiny and small
 // have a vocabulary of bytes.
 constexpr auto kModels = std::to_array<NamedModel>({
-    {"nano", 0, {2, 64, 2, 32, 256}},
+    {"nano", 0, {2, 64, 4, 32, 256}},
     {"tiny", 0, {4, 128, 4, 64, 256}},
     {"small", 0, {6, 256, 8, 128, 256}},
     {"gpt2", 0, {12, 768, 12, 1024, 50257}},

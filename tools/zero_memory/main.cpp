@@ -43,7 +43,8 @@ Status print_advice(const Flags& flags) {
                    load_profile(flags.profile.empty() ? "tutti" : flags.profile));
   TUTTI_TRY_ASSIGN(AdviseQuestion question,
                    advise_question(flags, static_cast<std::uint64_t>(cluster.ranks()),
-                                   static_cast<std::uint64_t>(cluster.ranks_per_node)));
+                                   static_cast<std::uint64_t>(cluster.ranks_per_node),
+                                   cluster.gpu == nullptr ? "" : cluster.gpu->name));
   question.memory_GBps = rank_memory_GBps(cluster);
   TUTTI_TRY_ASSIGN(const std::vector<Advice> advice,
                    advise(question, cluster_prices(cluster, profile)));

@@ -66,13 +66,21 @@ std::string activation_table(const Report& report) {
 std::string time_lines(const Report& report) {
   const ReportQuestion& asked = report.question;
   std::string text = fmt::format(
-      "\n# {:.4g} tokens: {:.4g} operations (6 P D), the attention's in addition {:.4g}\n"
+      "\n# {:.4g} tokens: {:.4g} operations (6 P D){}\n"
       "# {} ranks of {:.4g} FLOP/s at {:.3g} % MFU: {:.4g} days; {} ranks for {:.4g} days\n",
-      asked.tokens, report.flops, report.attention_flops, asked.ranks, asked.peak_flops,
-      100 * asked.mfu, report.seconds / kSecondsPerDay, report.ranks_for_days, asked.days);
+      asked.tokens, report.flops,
+      asked.model.shape
+          ? fmt::format(", the attention's in addition {:.4g}", report.attention_flops)
+          : "",
+      asked.ranks, asked.peak_flops, 100 * asked.mfu, report.seconds / kSecondsPerDay,
+      report.ranks_for_days, asked.days);
   if (report.step_tokens > 0)
     text += fmt::format("# a step of {} tokens computes for {:.4g} s, without communication\n",
                         report.step_tokens, report.step_seconds);
+  if (asked.stages > 1 || asked.tensor.ranks > 1)
+    text +=
+        "# the state above is of data parallelism among all ranks; --tensor-parallel divides the "
+        "activations alone, --pipeline nothing\n";
   if (asked.stages > 1)
     text += fmt::format(
         "# pipeline of {} stages, {} microbatches, {} chunks a stage: bubble {:.4g} % of the "

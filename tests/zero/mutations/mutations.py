@@ -74,7 +74,7 @@ MUTATIONS = [
              "links_.collect(own)", "std::vector<std::uint64_t>(own.begin(), own.end())",
              ENGINE, EQUALITY),
     Mutation("greatest_of_own_shard", "the norm's exponent comes from the own shard", "update.cpp",
-             "links_.collect(std::span(&greatest, 1))", "std::vector<std::uint64_t>{greatest}",
+             "links_.collect(own_words)", "std::vector<std::uint64_t>{greatest, terms}",
              ENGINE, EQUALITY),
     Mutation("shard_ends_early", "the last element of a shard is left out", "state.cpp",
              "std::min(range.end, kept.end);", "std::min(range.end, kept.end - 1);",
