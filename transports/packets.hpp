@@ -141,18 +141,36 @@ template <PacketFormat format>
 // One format's lines. `line` is where the line begins, `part` which of its threads asks; all
 // threads of a line ask together. `units` are this thread's payload units of it. A template over
 // the words for the interleaving checker; everything else uses Word.
+//
+// fetch() loads this thread's part of a line and looks at nothing, so that the loads of several
+// lines can be under way at once; accept() says whether the line had come, and gives its payload.
 template <PacketFormat format, class W = Word>
 struct Packets;
 
+// What a thread has loaded of a line: all that it holds, the flag too.
+template <PacketFormat format>
+struct FetchedLine {
+  std::uint64_t words[format == PacketFormat::kLl128 && !TUTTI_ON_DEVICE ? 16 : 2];
+};
+
+template <PacketFormat format, class W>
+[[nodiscard]] TUTTI_HD bool load_line(W* line, std::uint32_t part, std::uint64_t epoch,
+                                      std::uint64_t (&units)[kUnitsPerThread<format>]) {
+  return Packets<format, W>::accept(line, part, epoch, Packets<format, W>::fetch(line, part),
+                                    units);
+}
+
 template <class W>
 struct Packets<PacketFormat::kLl8, W> {
-  static TUTTI_HD bool load(W* line, std::uint32_t, std::uint64_t epoch,
-                            std::uint64_t (&units)[1]) {
+  using Line = FetchedLine<PacketFormat::kLl8>;
+  static TUTTI_HD Line fetch(W* line, std::uint32_t) {
+    return {{line[0].load(packet_detail::kLoad), line[1].load(packet_detail::kLoad)}};
+  }
+  static TUTTI_HD bool accept(W*, std::uint32_t, std::uint64_t epoch, const Line& line,
+                              std::uint64_t (&units)[1]) {
     const std::uint64_t flag = packet_detail::flag_of(epoch);
-    const std::uint64_t low = line[0].load(packet_detail::kLoad);
-    const std::uint64_t high = line[1].load(packet_detail::kLoad);
-    if (low >> 32 != flag || high >> 32 != flag) return false;
-    units[0] = (low & 0xffffffff) | high << 32;
+    if (line.words[0] >> 32 != flag || line.words[1] >> 32 != flag) return false;
+    units[0] = (line.words[0] & 0xffffffff) | line.words[1] << 32;
     return true;
   }
   static TUTTI_HD void store(W* line, std::uint32_t, std::uint64_t epoch,
@@ -170,18 +188,21 @@ struct Packets<PacketFormat::kLl8, W> {
 
 template <class W>
 struct Packets<PacketFormat::kLl16, W> {
-  static TUTTI_HD bool load(W* line, std::uint32_t, std::uint64_t epoch,
-                            std::uint64_t (&units)[1]) {
+  using Line = FetchedLine<PacketFormat::kLl16>;
+  static TUTTI_HD Line fetch(W* line, std::uint32_t) {
 #if TUTTI_ON_DEVICE
     const packet_detail::Pair pair = packet_detail::load_pair(line);
-    units[0] = pair.low;
-    return pair.high == epoch;
+    return {{ pair.low, pair.high }};
 #else
     // Acquire pairs with the release below: the payload comes before it.
-    if (line[1].load(std::memory_order::acquire) != epoch) return false;
-    units[0] = line[0].load(std::memory_order::relaxed);
-    return true;
+    const std::uint64_t flag = line[1].load(std::memory_order::acquire);
+    return {{line[0].load(std::memory_order::relaxed), flag}};
 #endif
+  }
+  static TUTTI_HD bool accept(W*, std::uint32_t, std::uint64_t epoch, const Line& line,
+                              std::uint64_t (&units)[1]) {
+    units[0] = line.words[0];
+    return line.words[1] == epoch;
   }
   static TUTTI_HD void store(W* line, std::uint32_t, std::uint64_t epoch,
                              const std::uint64_t (&units)[1]) {
@@ -198,19 +219,35 @@ struct Packets<PacketFormat::kLl16, W> {
 template <class W>
 struct Packets<PacketFormat::kLl128, W> {
   static constexpr std::uint32_t kUnits = kUnitsPerThread<PacketFormat::kLl128>;
-  static TUTTI_HD bool load(W* line, std::uint32_t part, std::uint64_t epoch,
-                            std::uint64_t (&units)[kUnits]) {
+  using Line = FetchedLine<PacketFormat::kLl128>;
+  static TUTTI_HD Line fetch(W* line, [[maybe_unused]] std::uint32_t part) {
 #if TUTTI_ON_DEVICE
+    const packet_detail::Pair pair = packet_detail::load_pair(line + 2 * part);
+    return {{ pair.low, pair.high }};
+#else
+    Line fetched;
+    fetched.words[kUnits] = line[kUnits].load(std::memory_order::acquire);
+    for (std::uint32_t i = 0; i < kUnits; ++i)
+      fetched.words[i] = line[i].load(std::memory_order::relaxed);
+    return fetched;
+#endif
+  }
+  // The eight loads of a line are not one: those of the payload may have been made before the flag
+  // came, so they are made once more after it was seen (as NCCL's prims_ll128.h does).
+  static TUTTI_HD bool accept([[maybe_unused]] W* line, [[maybe_unused]] std::uint32_t part,
+                              std::uint64_t epoch, const Line& fetched,
+                              std::uint64_t (&units)[kUnits]) {
+#if TUTTI_ON_DEVICE
+    // The last of the line's threads holds the epoch: all of them are told.
+    const unsigned mask = packet_detail::line_mask(part);
+    if (__all_sync(mask, part != 7 || fetched.words[1] == epoch) == 0) return false;
     const packet_detail::Pair pair = packet_detail::load_pair(line + 2 * part);
     units[0] = pair.low;
     units[1] = pair.high;
-    // The last of the line's threads holds the epoch: all of them are told.
-    const unsigned mask = packet_detail::line_mask(part);
-    return __all_sync(mask, part != 7 || pair.high == epoch) != 0;
+    return true;
 #else
-    (void)part;
-    if (line[kUnits].load(std::memory_order::acquire) != epoch) return false;
-    for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = line[i].load(std::memory_order::relaxed);
+    if (fetched.words[kUnits] != epoch) return false;
+    for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = fetched.words[i];
     return true;
 #endif
   }

@@ -69,9 +69,9 @@ Result<device::Issue> RankOnDevice::prepare(const Call& call, const Forced& forc
   members_.board().enter(signature);
   if (job_->calls_of(rank()).begin(signature, captured)) members_.control().look_soon();
   if (!issue) return tl::unexpected(fail(issue.error()));
-  if (!captured) issue->task.call = counts.issued;
+  if (!captured) issue->common.call = counts.issued;
   ++counts.completed;
-  counts.last_slices = issue->task.cut.slices;
+  counts.last_slices = issue->common.cut.slices();
   return issue;
 }
 
@@ -81,6 +81,21 @@ Result<std::string> RankOnDevice::explain(const Call& call, const Forced& forced
                        device());
   return executor_->explain(call, forced).map([](const Explanation& all) { return to_text(all); });
 }
+
+namespace {
+
+// Where in its plan the kernel was, for whoever looks for the cause.
+std::string place_text(const device::Job::Found& found) {
+  const device::FaultPlace& at = found.what.place;
+  if (at.expected == at.seen) return {};  // not at a step
+  return fmt::format(
+      " (rank {}'s kernel: block {}, lane {}, slice {}, step {}, a {} on connection {}: expected "
+      "{:#x}, saw {:#x})",
+      found.rank, at.block, at.lane, at.slice, at.step, at.receives ? "message" : "credit",
+      at.connection, at.expected, at.seen);
+}
+
+}  // namespace
 
 Error RankOnDevice::describe(const device::Job::Found& found) const {
   const std::string where =
@@ -144,8 +159,10 @@ std::optional<Error> RankOnDevice::fault() const {
   const auto found = job_->fault();
   if (!found) return std::nullopt;
   const Poison poison = poison_of(*found);
-  return poison.kind == Poison::Kind::kFailure ? describe(*found)
-                                               : poison_error(poison, members_.peers());
+  Error error = poison.kind == Poison::Kind::kFailure ? describe(*found)
+                                                      : poison_error(poison, members_.peers());
+  error.message += place_text(*found);
+  return error;
 }
 
 std::int64_t RankOnDevice::look() {

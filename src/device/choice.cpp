@@ -10,32 +10,30 @@
 #include "plan/choice.hpp"
 
 namespace tutti::device {
-namespace {
-
 struct Shape {
   Messages messages;
-  std::uint32_t replicas;
   std::uint64_t slot_bytes;  // of slots; of direct plans the most of a chunk in one slice
   bool direct = false;
 };
-// Packets for what is small: LL16, and LL128 where lines are whole. LL8 would have LL16's share of
-// payload and clear each line besides; every device that runs these kernels stores 16 bytes whole.
-// More replicas are more blocks, each with pieces of its own.
+
+namespace {
+
+// Packets for what is small: LL16, and LL128 where lines are whole. LL8 has LL16's share of payload
+// and clears each line besides; it is there for ways that show 16 bytes in parts.
 constexpr std::array kShapes{
-    Shape{Messages::kLl16, 1, 0},
-    Shape{Messages::kLl128, 1, 0},
-    Shape{Messages::kLl128, 4, 0},
-    Shape{Messages::kSlots, 2, 64 << 10},
-    Shape{Messages::kSlots, 4, 128 << 10},
-    Shape{Messages::kSlots, 8, 256 << 10},
-    Shape{Messages::kSlots, 16, 256 << 10},
-    Shape{Messages::kSlots, 16, 1 << 20},
-    Shape{Messages::kSlots, 1, 256 << 10},  // where a rank has a block alone
-    Shape{Messages::kCells, 1, 64 << 10, true},
-    Shape{Messages::kCells, 4, 256 << 10, true},
-    Shape{Messages::kCells, 16, 1 << 20, true},
+    Shape{Messages::kLl8, 0},
+    Shape{Messages::kLl16, 0},
+    Shape{Messages::kLl128, 0},
+    Shape{Messages::kSlots, 64 << 10},
+    Shape{Messages::kSlots, 256 << 10},
+    Shape{Messages::kSlots, 1 << 20},
+    Shape{Messages::kCells, 64 << 10, true},
+    Shape{Messages::kCells, 1 << 20, true},
+    Shape{Messages::kCells, 0},  // whoever names them
 };
 constexpr std::uint32_t kSlotsEach = 2;
+// A block with less than this of each operand to move takes longer to begin than to move it.
+constexpr std::uint64_t kLeastPieceBytes = 4 << 10;
 
 // The costs of one block of an H100 or H200: a message through the second-level cache, a step's
 // barriers and fences, and its share of the memory's bandwidth (4.8 TB/s over 132 blocks). Not
@@ -48,24 +46,47 @@ Protocol protocol_of(const Shape& shape) {
   return shape.messages == Messages::kSlots ? Protocol::kSlots : Protocol::kFlagged;
 }
 
-Candidate make_candidate(const Forced& forced, const Shape& shape, std::uint64_t arena_bytes) {
+Candidate make_candidate(const Forced& forced, const Shape& shape, std::uint32_t replicas,
+                         std::uint64_t arena_bytes) {
   Candidate candidate;
   candidate.messages = shape.messages;
   PlanOptions& options = candidate.options;
   options.protocol = protocol_of(shape);
-  options.replicas = forced.replicas != 0 ? forced.replicas : shape.replicas;
+  options.replicas = replicas;
   options.slots = forced.slots != 0 ? forced.slots : kSlotsEach;
   options.slot_bytes = forced.slot_bytes != 0 ? forced.slot_bytes : shape.slot_bytes;
   options.arena_bytes = arena_bytes;
   options.min_slices = std::max(forced.min_slices, 1U);
   options.cells_per_pair = kCellsPerPairOnDevice;
   options.connections_per_pair = kConnectionsPerPairOnDevice;
-  if (shape.messages == Messages::kLl16) options.packets = PacketFormat::kLl16;
-  if (shape.messages == Messages::kLl128) options.packets = PacketFormat::kLl128;
+  if (in_packets(shape.messages)) options.packets = format_of(shape.messages);
   return candidate;
 }
 
+// A replica is a block's: powers of two, and all that a rank has.
+std::vector<std::uint32_t> replica_counts(const Forced& forced, std::uint32_t blocks_each) {
+  if (forced.replicas != 0) return {forced.replicas};
+  const std::uint32_t most = std::min(blocks_each, kConnectionsPerPairOnDevice);
+  std::vector<std::uint32_t> counts;
+  for (std::uint32_t replicas = 1; replicas < most; replicas *= 2) counts.push_back(replicas);
+  counts.push_back(most);
+  return counts;
+}
+
+// Of at least `needed` slices as many as keep all replicas busy, all alike, while pieces are worth
+// it.
+std::uint64_t slices_of(std::uint64_t needed, std::uint64_t replicas, std::uint64_t chunk_bytes) {
+  const std::uint64_t worth = std::max<std::uint64_t>(chunk_bytes / kLeastPieceBytes, 1);
+  if (needed < replicas) return std::max(needed, std::min(replicas, worth));
+  const std::uint64_t whole = (needed + replicas - 1) / replicas * replicas;
+  return whole <= worth ? whole : needed;
+}
+
 }  // namespace
+
+const HostCosts& costs_of(Messages messages) {
+  return in_packets(messages) ? kPacketCosts : kSlotCosts;
+}
 
 // Any root stands for all.
 Result<const Choice::Counted*> Choice::count(const Algorithm& algorithm, const Problem& problem) {
@@ -78,9 +99,16 @@ Result<const Choice::Counted*> Choice::count(const Algorithm& algorithm, const P
 }
 
 std::string Candidate::name() const {
-  constexpr std::array<std::string_view, 5> kMessages{"", "cells", "LL8", "LL16", "LL128"};
-  const std::string_view how = kMessages[static_cast<std::size_t>(messages)];
-  return plan_name(*algorithm, options) + (how.empty() ? "" : fmt::format(" in {}", how));
+  std::string name = plan_name(*algorithm, options);
+  const std::string_view any = name_of(Protocol::kFlagged);
+  if (messages == Messages::kCells && options.protocol == Protocol::kFlagged)
+    name.replace(name.find(any), any.size(), "cells");
+  // Left out, they would be the price's to choose here.
+  if (name.find(":replicas=") == std::string::npos) {
+    const std::size_t protocol = name.find('@');
+    name.insert(std::min(name.find(':', protocol), name.size()), ":replicas=1");
+  }
+  return name;
 }
 
 Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem& problem,
@@ -93,46 +121,19 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
     TUTTI_TRY_ASSIGN(const Counted* const counted, count(*algorithm, problem));
     const ScheduleCounts& counts = counted->counts;
-    for (const Shape& shape : kShapes) {
-      if (shape.direct != reads_peers(counts)) continue;
-      if (shape.messages == Messages::kLl128 && !limits_.whole_lines) continue;
-      // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
-      // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
-      if (shape.direct && forced.algorithm == nullptr && !limits_.one_device) continue;
-      if (forced.protocol && *forced.protocol != protocol_of(shape)) continue;
-      Candidate candidate = make_candidate(forced, shape, limits_.arena_bytes);
-      candidate.algorithm = algorithm;
-      const std::uint64_t replicas = candidate.options.replicas;
-      const Result<std::uint64_t> capacity =
-          message_capacity(*algorithm, problem, candidate.options);
-      const bool too_many = forced.replicas == 0 && replicas > limits_.blocks_each;
-      if (too_many || !capacity) {
-        if (why.empty())
-          why =
-              capacity
-                  ? fmt::format(
-                        "{} replicas are more than the {} blocks that each rank has on its device",
-                        replicas, limits_.blocks_each)
-                  : capacity.error().message;
-        continue;
+    for (const Shape& shape : kShapes)
+      for (const std::uint32_t replicas : replica_counts(forced, limits_.blocks_each)) {
+        if (!fits(shape, counts, forced)) continue;
+        Candidate candidate = make_candidate(forced, shape, replicas, limits_.arena_bytes);
+        candidate.algorithm = algorithm;
+        const Result<std::uint64_t> capacity =
+            message_capacity(*algorithm, problem, candidate.options);
+        if (!capacity) {
+          if (why.empty()) why = capacity.error().message;
+          continue;
+        }
+        if (price_one(candidate, counts, *capacity, bytes)) all.push_back(std::move(candidate));
       }
-      const std::uint64_t message =
-          (bytes + counts.chunks - 1) / counts.chunks * counts.max_message_chunks;
-      const std::uint64_t slices = std::max<std::uint64_t>(
-          {1, candidate.options.min_slices, (message + *capacity - 1) / *capacity});
-      // Epochs count messages in 24 bits; half of it, as the cut may round up.
-      if (shape.messages != Messages::kSlots && slices * counts.max_steps >= (1U << 23)) continue;
-      // A block a replica: each does its share of the bytes, beside the others.
-      const HostCosts& costs = in_packets(shape.messages) ? kPacketCosts : kSlotCosts;
-      candidate.slices = static_cast<std::uint32_t>(slices);
-      candidate.cost =
-          price_plan(counts, costs,
-                     {.bytes = (bytes + replicas - 1) / replicas,
-                      .slices = static_cast<std::uint32_t>((slices + replicas - 1) / replicas),
-                      .replicas = 1,
-                      .cores = limits_.ranks});
-      all.push_back(std::move(candidate));
-    }
   }
   if (!all.empty()) return all;
   return make_error(Code::kNotSupported,
@@ -140,6 +141,44 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
                                 name_of(problem.collective), bytes,
                                 forced.name.empty() ? "any algorithm" : forced.name,
                                 why.empty() ? "it needs too many messages" : why));
+}
+
+bool Choice::fits(const Shape& shape, const ScheduleCounts& counts, const Forced& forced) const {
+  if (shape.direct != reads_peers(counts)) return false;
+  if (forced.protocol && *forced.protocol != protocol_of(shape)) return false;
+  // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
+  // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
+  if (shape.direct) return forced.algorithm != nullptr || limits_.one_device;
+  if (shape.messages == Messages::kLl128 && !limits_.whole_lines) return false;
+  if (forced.cells) return shape.messages == Messages::kCells;
+  if (forced.packets)
+    return in_packets(shape.messages) && format_of(shape.messages) == *forced.packets;
+  if (shape.messages == Messages::kLl8) return !limits_.whole_pairs;
+  if (in_packets(shape.messages)) return limits_.whole_pairs;
+  return shape.messages == Messages::kSlots;
+}
+
+// A block a replica, beside the others: the price is that of the one that has most to do.
+bool Choice::price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t capacity,
+                       std::uint64_t bytes) const {
+  const std::uint64_t chunk = (bytes + counts.chunks - 1) / counts.chunks;
+  const std::uint64_t needed =
+      std::max<std::uint64_t>({1, candidate.options.min_slices,
+                               (chunk * counts.max_message_chunks + capacity - 1) / capacity});
+  const std::uint64_t replicas = candidate.options.replicas;
+  const std::uint64_t slices = slices_of(needed, replicas, chunk);
+  // Epochs count messages in 24 bits; half of it, as the cut may round up.
+  if (candidate.messages != Messages::kSlots && slices * counts.max_steps >= (1U << 23))
+    return false;
+  const std::uint64_t own = (slices + replicas - 1) / replicas;  // of the busiest
+  candidate.slices = static_cast<std::uint32_t>(slices);
+  candidate.busy = static_cast<std::uint32_t>(std::min(slices, replicas));
+  candidate.cost = price_plan(counts, costs_of(candidate.messages),
+                              {.bytes = (bytes * own + slices - 1) / slices,
+                               .slices = static_cast<std::uint32_t>(own),
+                               .replicas = 1,
+                               .cores = limits_.ranks});
+  return true;
 }
 
 Result<Candidate> Choice::choose(const Forced& forced, const Problem& problem,

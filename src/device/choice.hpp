@@ -23,12 +23,16 @@ struct Candidate {
   PlanOptions options;
   Messages messages = Messages::kSlots;
   std::uint32_t slices = 1;
+  std::uint32_t busy = 1;  // replicas that have a slice
   PlanCost cost;
   // Names the setting that would force it, as far as one exists, and how its messages move.
   [[nodiscard]] std::string name() const;
 };
 // Whence the prices come, for people.
 inline constexpr std::string_view kPriceSource = "priors for a block of an H100, not measured";
+
+[[nodiscard]] const HostCosts& costs_of(Messages messages);
+struct Shape;
 
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
@@ -37,7 +41,8 @@ class Choice {
     std::int32_t ranks = 1;
     std::uint32_t blocks_each = 1;  // that a rank may have resident
     std::uint64_t arena_bytes = 0;
-    bool whole_lines = true;  // LL128 may run
+    bool whole_lines = true;  // 128 bytes of a warp are seen whole: LL128 may run
+    bool whole_pairs = true;  // 16 bytes of a thread: LL16 may
     bool one_device = true;   // of all ranks
   };
   explicit Choice(const Limits& limits) : limits_(limits) {}
@@ -56,6 +61,11 @@ class Choice {
     Collective collective;
     ScheduleCounts counts;
   };
+  [[nodiscard]] bool fits(const Shape& shape, const ScheduleCounts& counts,
+                          const Forced& forced) const;
+  // False: it would need too many messages.
+  [[nodiscard]] bool price_one(Candidate& candidate, const ScheduleCounts& counts,
+                               std::uint64_t capacity, std::uint64_t bytes) const;
   [[nodiscard]] Result<const Counted*> count(const Algorithm& algorithm, const Problem& problem);
 
   const Limits limits_;

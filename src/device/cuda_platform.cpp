@@ -267,10 +267,10 @@ class CudaPlatform final : public Platform {
     TUTTI_TRY(checked(cudaGetDevice(&before), "no current device", call.device));
     if (before != call.device)
       TUTTI_TRY(checked(cudaSetDevice(call.device), "cannot be made current", call.device));
-    LaunchArguments arguments = launch_arguments(call.tasks, call.blocks_each);
+    LaunchArguments arguments = launch_arguments(call.common, call.tasks);
     void* parameters[] = {&arguments};
-    const auto blocks = static_cast<unsigned>(call.blocks_each * call.tasks.size());
-    const cudaError_t error = cudaLaunchKernel(kernel, dim3(blocks), dim3(kInterpreterThreads),
+    const dim3 blocks(call.blocks_each, static_cast<unsigned>(call.tasks.size()));
+    const cudaError_t error = cudaLaunchKernel(kernel, blocks, dim3(kInterpreterThreads),
                                                parameters, 0, stream_of(call.stream));
     if (before != call.device) static_cast<void>(cudaSetDevice(before));
     return checked(error, "cannot launch the interpreter", call.device);

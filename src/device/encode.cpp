@@ -159,19 +159,6 @@ Result<Program> encode_program(const Plan& plan) {
   return program;
 }
 
-ProgramView Program::view() const {
-  return {.lanes = lanes.data(),
-          .loops = loops.data(),
-          .steps = steps.data(),
-          .operands = operands.data(),
-          .waits = waits.data(),
-          .lane_count = static_cast<std::uint32_t>(lanes.size()),
-          .chunks = shape.chunks,
-          .scratch_rooms = shape.scratch_chunks * shape.replicas,
-          .scratch_versions = shape.scratch_versions,
-          .replicas = shape.replicas};
-}
-
 std::uint64_t Program::bytes() const {
   return lanes.size() * sizeof(Lane) + loops.size() * sizeof(Loop) + steps.size() * sizeof(Step) +
          operands.size() * sizeof(Operand) + waits.size() * sizeof(LoopWait);

@@ -18,8 +18,6 @@ struct Program {
   std::vector<LoopWait> waits;
   ScheduleShape shape;
 
-  // Returns a view of these arrays; a copy in device memory has a view of its own.
-  [[nodiscard]] ProgramView view() const;
   [[nodiscard]] std::uint64_t bytes() const;
 };
 

@@ -44,13 +44,18 @@ class Executor {
     Plan plan;
     Messages messages = Messages::kSlots;
     std::uint32_t blocks = 1;
-    Task task;  // all but the call's own
+    const BoundTask* task = nullptr;  // in device memory
+  };
+  struct Chosen {
+    Bound* bound = nullptr;
+    std::uint32_t slices = 1;  // at least
+    std::uint64_t last_call = 0;
   };
   [[nodiscard]] Problem problem_of(const Call& call) const {
     return {.collective = call.collective, .ranks = job_->ranks(), .root = call.root};
   }
-  [[nodiscard]] Result<Bound*> choose(const Forced& forced, const Problem& problem,
-                                      std::uint64_t bytes);
+  [[nodiscard]] Result<const Chosen*> choose(const Forced& forced, const Problem& problem,
+                                             std::uint64_t bytes);
   [[nodiscard]] Result<Bound*> bind(const Problem& problem, const Candidate& candidate);
   [[nodiscard]] Status place(Bound& bound, const Program& program);
 
@@ -61,10 +66,6 @@ class Executor {
   std::map<std::uint64_t, std::unique_ptr<Bound>> plans_;  // by plan id and messages
   // By what is forced, collective, root and bytes of the data.
   // At most kMostChosen; the one that was used longest ago goes. Plans stay: a graph may hold them.
-  struct Chosen {
-    Bound* bound = nullptr;
-    std::uint64_t last_call = 0;
-  };
   std::map<std::tuple<std::string, Collective, Rank, std::uint64_t>, Chosen> chosen_;
   std::uint64_t calls_ = 0;
   const Plan* last_ = nullptr;

@@ -12,12 +12,15 @@ namespace tutti::device {
 class CudaBlock {
  public:
   static constexpr int kLanes = 32;
-  explicit __device__ CudaBlock(std::uint32_t blocks_each) : blocks_(blocks_each) {}
-  [[nodiscard]] __device__ std::uint32_t block() const { return blockIdx.x % blocks_; }
-  [[nodiscard]] __device__ std::uint32_t blocks() const { return blocks_; }
+  // A grid of the blocks of each task.
+  [[nodiscard]] __device__ std::uint32_t block() const { return blockIdx.x; }
+  [[nodiscard]] __device__ std::uint32_t blocks() const { return gridDim.x; }
   [[nodiscard]] __device__ std::uint32_t thread() const { return threadIdx.x; }
   [[nodiscard]] __device__ std::uint32_t threads() const { return blockDim.x; }
+  [[nodiscard]] __device__ std::uint32_t warp() const { return kLanes; }
   __device__ void sync() { __syncthreads(); }
+  __device__ void warp_sync() { __syncwarp(); }
+  [[nodiscard]] __device__ bool all(bool mine) { return __all_sync(0xffffffff, mine) != 0; }
   __device__ void pause() {
     // Not to slow down the blocks that share the way to memory; a message takes longer than this.
     __nanosleep(20);
@@ -30,19 +33,57 @@ class CudaBlock {
   // At a known address, which takes no register. Bytes: what lies in shared memory is not
   // constructed; begin_task writes what is read.
   [[nodiscard]] static __device__ Shared& shared() {
-    __shared__ alignas(alignof(Shared)) std::byte room[sizeof(Shared)];
-    return *reinterpret_cast<Shared*>(room);
+    __shared__ alignas(alignof(Shared)) std::byte bytes[sizeof(Shared)];
+    return *reinterpret_cast<Shared*>(bytes);
+  }
+  [[nodiscard]] static __device__ std::byte* room() {
+    __shared__ alignas(64) std::byte bytes[kRoomBytes];
+    return bytes;
+  }
+  [[nodiscard]] static __device__ std::uint32_t room_bytes() { return kRoomBytes; }
+
+  [[nodiscard]] __device__ std::uint64_t load(const Word& word) {
+    return word.load(std::memory_order::relaxed);
+  }
+  // Ranks of one device need no more than its second-level cache.
+  [[nodiscard]] __device__ std::uint64_t acquire(const Word& word) {
+    if (!shared().task.one_device) return word.load(std::memory_order::acquire);
+    std::uint64_t value;
+    asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(&word) : "memory");
+    return value;
+  }
+  __device__ void store(Word& word, std::uint64_t value) {
+    word.store(value, std::memory_order::relaxed);
+  }
+  __device__ void fence() {
+    if (shared().task.one_device)
+      asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    else
+      asm volatile("fence.acq_rel.sys;" ::: "memory");
+  }
+  __device__ void publish(Word& word, std::uint64_t value) { store(word, value); }
+  __device__ std::uint64_t add(Word& word) { return word.fetch_add(1); }
+  template <class Function>
+  __device__ void together(Function&& function) {
+    function();
+  }
+  template <class Function>
+  __device__ void look(Function&& function) {
+    while (!function()) {
+    }
   }
 
  private:
-  const std::uint32_t blocks_;
+  // Of a block's program and ends, those of 16 ranks with room to spare; what is larger stays in
+  // global memory.
+  static constexpr std::uint32_t kRoomBytes = 20 << 10;
 };
 
 template <class Fold>
 __global__ void __launch_bounds__(kInterpreterThreads)
     interpreter(const __grid_constant__ LaunchArguments arguments) {
-  CudaBlock block(arguments.blocks_each);
-  run_task<Fold>(block, arguments.common, arguments.tasks[blockIdx.x / arguments.blocks_each]);
+  CudaBlock block;  // without state: functions that are called apart get nothing to look up
+  run_task<Fold>(block, arguments.common, arguments.tasks[blockIdx.y]);
 }
 
 // The kernel of (type, operation) among those of one file; nullptr where it has none.

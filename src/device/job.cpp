@@ -208,10 +208,8 @@ std::uint64_t Job::left(Rank rank) const {
 std::optional<Job::Found> Job::fault() const {
   if (host_words_.load() == nullptr) return std::nullopt;
   for (Rank rank = 0; rank < ranks(); ++rank)
-    // Acquire: what the kernel did before it told.
-    if (const std::uint64_t word = host_words_of(rank)->fault.load(std::memory_order_acquire);
-        word != 0)
-      return Found{rank, read_fault(word)};
+    if (const FaultFound found = read_fault(*host_words_of(rank)); found.fault != Fault::kNone)
+      return Found{rank, found};
   return std::nullopt;
 }
 
@@ -370,12 +368,12 @@ std::string Job::absent_from(const Batch& batch, int device) const {
 Status Job::check_alike(std::span<const Issue> issues) {
   const auto text = [](const Issue& one) {
     return fmt::format("rank {}: {} of {} {}, {}, plan {:016x}", one.rank, name_of(one.collective),
-                       one.task.cut.count, name_of(one.type), name_of(one.op), one.plan);
+                       one.count, name_of(one.type), name_of(one.op), one.plan);
   };
   const Issue& first = issues.front();
   for (const Issue& one : issues)
     if (one.collective != first.collective || one.type != first.type || one.op != first.op ||
-        one.plan != first.plan || one.task.cut.count != first.task.cut.count)
+        one.plan != first.plan || one.count != first.count)
       return make_error(Code::kInvalidUsage,
                         fmt::format("calls do not match: {}; {}", text(first), text(one)),
                         one.rank);
@@ -426,13 +424,18 @@ Status Job::launch_captured(std::span<const Issue> issues) {
 
 Status Job::launch(std::span<const Issue> issues) {
   const Issue& own = issues.back();
-  std::vector<Task> tasks;
-  for (const Issue& issue : issues) tasks.push_back(issue.task);
+  std::vector<LaunchTask> tasks;
+  std::uint32_t blocks = 1;  // of the rank that has most
+  for (const Issue& issue : issues) {
+    tasks.push_back(issue.task);
+    blocks = std::max(blocks, issue.blocks);
+  }
   return platform_.launch({.device = device_of(own.rank),
                            .stream = own.stream,
                            .type = own.type,
                            .op = own.op,
-                           .blocks_each = own.blocks,
+                           .blocks_each = blocks,
+                           .common = own.common,
                            .tasks = tasks});
 }
 

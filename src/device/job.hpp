@@ -49,7 +49,9 @@ struct Issue {
   std::uint32_t blocks = 1;
   std::uint64_t plan = 0;
   std::uint64_t capture = 0;  // that its stream is in; 0: none
-  Task task;
+  std::uint64_t count = 0;    // of the call
+  Common common;
+  LaunchTask task;
 };
 
 class Job {

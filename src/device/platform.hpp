@@ -27,7 +27,8 @@ struct LaunchCall {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   std::uint32_t blocks_each = 1;  // of every task
-  std::span<const Task> tasks;    // at most kMaxTasks
+  Common common;
+  std::span<const LaunchTask> tasks;  // at most kMaxTasks
 };
 
 class Platform {
@@ -47,7 +48,8 @@ class Platform {
   // Lets kernels of one device reach the memory of another. Idempotent. kNotSupported where they
   // cannot.
   [[nodiscard]] virtual Status reach(int device, int other) = 0;
-  // Are 128 bytes that a warp of one stores seen whole on the other (transports/packets.hpp)?
+  // Are 128 bytes that a warp of one stores seen whole on the other, and 16 of a thread
+  // (transports/packets.hpp)? Not across PCIe, which promises 8.
   [[nodiscard]] virtual bool whole_lines(int device, int other) = 0;
 
   // Memory of a device, zeroed and aligned to a page. It may wait for kernels, as may its release.

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "base/device.hpp"
+#include "device/divisor.hpp"
 #include "schedule/schedule.hpp"
 
 namespace tutti::device {
@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kMaxOperands = 256;
 struct Operand {
   OperandKind kind = OperandKind::kLocal;
   BufferKind buffer = BufferKind::kInput;
-  std::uint16_t connection = 0;  // into the plan's sends, recvs or remotes
+  std::uint16_t connection = 0;  // into the sends, recvs or remotes, of the plan or of a block
   std::uint32_t advance = 0;     // of span.first from one repetition to the next, modulo its space
   Span span;
 };
@@ -29,6 +29,10 @@ struct Operand {
 struct LoopWait {
   Wait wait;
   std::uint32_t advance = 0;  // of wait.step from one repetition to the next
+  std::uint32_t steps = 0;    // of the other lane in one slice
+  // The other lane is this block's, of this number there; kElsewhere: it is another block's.
+  static constexpr std::uint32_t kElsewhere = 0xffffffff;
+  std::uint32_t in_block = kElsewhere;
 };
 
 struct Step {
@@ -38,6 +42,8 @@ struct Step {
   std::uint16_t sources = 0;
   std::uint16_t waits = 0;
   bool finish = false;
+  bool messages = false;  // some operand is a message
+  bool awaited = false;   // by a step of another block
 };
 
 struct Loop {
@@ -51,28 +57,16 @@ struct Lane {
   std::uint32_t loops = 0;
   std::uint32_t steps = 0;  // of one slice, repetitions unrolled
   std::uint32_t replica = 0;
+  std::uint32_t number = 0;  // among the plan's
 };
 
-// Holds pointers to the arrays, and the moduli of spans, which a block needs besides them.
-struct ProgramView {
-  const Lane* lanes = nullptr;
-  const Loop* loops = nullptr;
-  const Step* steps = nullptr;
-  const Operand* operands = nullptr;
-  const LoopWait* waits = nullptr;
-  std::uint32_t lane_count = 0;
-  std::uint32_t chunks = 1;         // of input and output
-  std::uint32_t scratch_rooms = 0;  // of one version, all replicas'
-  std::uint32_t scratch_versions = 1;
-  std::uint32_t replicas = 1;
-};
-
-// The span of an operand in repetition `repetition` of its loop.
-[[nodiscard]] TUTTI_HD inline std::uint32_t first_chunk(const Operand& operand,
-                                                        std::uint32_t repetition,
-                                                        std::uint32_t modulus) {
-  return static_cast<std::uint32_t>(
-      (operand.span.first + std::uint64_t{operand.advance} * repetition) % modulus);
+// The chunk, or room of scratch, that an operand's k-th is in repetition `repetition` of its loop.
+[[nodiscard]] TUTTI_HD inline std::uint32_t chunk_at(const Operand& operand,
+                                                     std::uint32_t repetition, std::uint32_t k,
+                                                     const Divisor& modulus) {
+  const Span& span = operand.span;
+  return modulus.rest(span.first + std::uint64_t{operand.advance} * repetition +
+                      std::uint64_t{k / span.run} * span.stride + k % span.run);
 }
 
 }  // namespace tutti::device

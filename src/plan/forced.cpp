@@ -16,10 +16,13 @@ Error refuse(std::string_view text, std::string_view name, std::string_view what
   return {Code::kInvalidArgument, fmt::format("'{}' in '{}': {}", text, name, what), kNoRank};
 }
 
+constexpr std::uint64_t kMostNamed = 32;  // replicas; on devices, where a block runs each
 constexpr std::uint64_t kMostSlotBytes = std::uint64_t{1} << 30;
 constexpr std::string_view kForm =
-    "after the algorithm write @flagged, @slots or @direct, then :replicas=N, :slots=N or "
-    ":slot=BYTES";
+    "after the algorithm write @flagged, @slots or @direct (on devices also @cells, @ll8, @ll16 or "
+    "@ll128), then :replicas=N, :slots=N or :slot=BYTES";
+
+constexpr std::array<std::string_view, 3> kPackets = {"ll8", "ll16", "ll128"};  // by PacketFormat
 
 Result<std::uint64_t> number_within(std::string_view text, std::string_view name,
                                     std::uint64_t least, std::uint64_t most) {
@@ -33,7 +36,7 @@ Result<std::uint64_t> number_within(std::string_view text, std::string_view name
 Status parse_option(std::string_view text, Forced& forced) {
   const std::string_view key = text.substr(0, text.find('='));
   if (key == "replicas") {
-    TUTTI_TRY_ASSIGN(const std::uint64_t n, number_within(text, forced.name, 1, kMostReplicas));
+    TUTTI_TRY_ASSIGN(const std::uint64_t n, number_within(text, forced.name, 1, kMostNamed));
     forced.replicas = static_cast<std::uint32_t>(n);
   } else if (key == "slots") {
     TUTTI_TRY_ASSIGN(const std::uint64_t n, number_within(text, forced.name, 2, kMostSlots));
@@ -53,6 +56,10 @@ Status parse_plan(std::string_view text, Forced& forced) {
   const std::string_view protocol = text.substr(0, text.find(':'));
   for (const Protocol each : {Protocol::kFlagged, Protocol::kSlots, Protocol::kDirect})
     if (protocol == name_of(each)) forced.protocol = each;
+  if (const auto found = std::ranges::find(kPackets, protocol); found != kPackets.end())
+    forced.packets = static_cast<PacketFormat>(found - kPackets.begin());
+  forced.cells = protocol == "cells";
+  if (forced.packets || forced.cells) forced.protocol = Protocol::kFlagged;
   if (!forced.protocol) return tl::unexpected(refuse(protocol, forced.name, kForm));
   for (std::size_t at = text.find(':'); at != std::string_view::npos;) {
     const std::size_t end = text.find(':', at + 1);
@@ -158,7 +165,10 @@ Result<ForcedSet> parse_forced_set(std::string_view text) {
 }
 
 std::string plan_name(const Algorithm& algorithm, const PlanOptions& options) {
-  std::string name = fmt::format("{}@{}", algorithm.name, name_of(options.protocol));
+  const std::string_view how = options.packets
+                                   ? kPackets[static_cast<std::size_t>(*options.packets)]
+                                   : std::string_view(name_of(options.protocol));
+  std::string name = fmt::format("{}@{}", algorithm.name, how);
   if (options.protocol == Protocol::kSlots || options.replicas != 1)
     name += fmt::format(":replicas={}", options.replicas);
   if (options.slots != 2) name += fmt::format(":slots={}", options.slots);

@@ -4,6 +4,9 @@
 //   ENTRY[;ENTRY...]      ENTRY: [COLLECTIVE:]PLAN
 //   PLAN: ALGORITHM[@PROTOCOL[:replicas=N][:slots=N][:slot=BYTES]]
 //
+// PROTOCOL: flagged, slots or direct; among ranks on devices also a format of flagged messages:
+// cells, ll8, ll16 or ll128.
+//
 // ring, circulant:radix=4, ring@flagged, two_shot@slots:replicas=2:slot=64K, auto@slots;
 // all_reduce:ring;all_gather:pat. A plan without a collective is for all that have its algorithm,
 // but for those with an entry of their own. The price decides everything that the text leaves out.
@@ -26,6 +29,8 @@ struct Forced {
   std::string name;                      // as given; "": nothing is forced
   const Algorithm* algorithm = nullptr;  // null: by price
   std::optional<Protocol> protocol;      // these: nothing or 0 for by price
+  std::optional<PacketFormat> packets;   // of flagged messages on devices
+  bool cells = false;                    // and none of those
   std::uint32_t replicas = 0;
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;  // of a slot, its header included

@@ -186,7 +186,7 @@ class DeviceCommunicatorGpu : public testing::Test {
 std::vector<std::string> all_names() {
   std::vector<std::string> names{"auto"};
   for (const Algorithm* const algorithm : all_algorithms())
-    for (const char* const protocol : {"@flagged", "@slots"})
+    for (const char* const protocol : {"@flagged", "@cells", "@ll8", "@ll16", "@ll128", "@slots"})
       names.push_back(std::string(algorithm->name) + protocol);
   for (const Algorithm* const algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
   return names;

@@ -3,37 +3,51 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <cstring>
 #include <memory>
 #include <vector>
 
-#include "device/encode.hpp"
-#include "device/task.hpp"
+#include "device/image.hpp"
 #include "tests/exec/local_fabric.hpp"
 
 namespace tutti::test {
 
-// One rank: its program and what lives on between operations.
+// One rank: its plan and what lives on between operations.
 class DeviceRank {
  public:
-  DeviceRank(LocalFabric& fabric, Plan plan)
+  // `blocks`: at most.
+  DeviceRank(LocalFabric& fabric, Plan plan, device::Messages messages, std::uint32_t blocks)
       : plan_(std::move(plan)),
-        program_(*device::encode_program(plan_)),
-        lanes_(program_.lanes.size()),
-        fired_(program_.lanes.size()) {
-    for (const ConnectionSpec& spec : plan_.sends) {
-      sends_.push_back(fabric.open(spec, true));
-      send_peers_.push_back(spec.destination);
-    }
-    for (const ConnectionSpec& spec : plan_.recvs) {
-      recvs_.push_back(fabric.open(spec, false));
-      recv_peers_.push_back(spec.source);
-    }
+        messages_(messages),
+        blocks_(device::blocks_for(plan_, messages, blocks)) {
+    for (const ConnectionSpec& spec : plan_.sends) sends_.push_back(fabric.open(spec, true));
+    for (const ConnectionSpec& spec : plan_.recvs) recvs_.push_back(fabric.open(spec, false));
   }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
+  [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] device::RankWords& words() { return words_; }
-  [[nodiscard]] const Word& fault() const { return host_.fault; }
+  [[nodiscard]] device::FaultFound fault() const { return device::read_fault(host_); }
+
+  // Once, when there are all ranks; they outlive this.
+  void place(const std::vector<device::RankWords*>& ranks, std::uint64_t timeout_ns) {
+    std::vector<device::RankWords*> remotes;
+    for (const Rank rank : plan_.remotes) remotes.push_back(ranks[static_cast<std::size_t>(rank)]);
+    device::Image image(plan_, *device::encode_program(plan_),
+                        {.messages = messages_,
+                         .blocks = blocks_,
+                         .most_blocks = kMostBlocks,
+                         .sends = sends_,
+                         .recvs = recvs_,
+                         .remotes = remotes,
+                         .own = &words_,
+                         .ranks = ranks.data(),
+                         .host = &host_,
+                         .timeout_ns = timeout_ns});
+    memory_.resize(image.memory_bytes() / sizeof(Line) + 1);
+    std::memcpy(memory_.data(), image.placed_at(memory_.data()->bytes).data(),
+                image.uploaded_bytes());
+  }
 
   struct Call {
     const void* input = nullptr;
@@ -42,51 +56,36 @@ class DeviceRank {
     DataType type = DataType::kInt32;
     std::uint32_t average_over = 0;
     std::uint64_t signature = 0;
+    std::uint64_t slices = 0;  // 0: the fewest
   };
-  // `ranks` and `remotes` outlive the task.
-  device::Task bind(const Call& call, device::Messages messages,
-                    const std::vector<device::RankWords*>& ranks) {
+  [[nodiscard]] device::Common common_of(const Call& call) const {
     const std::size_t bytes_each = element_bytes(call.type);
-    device::Task task;
-    task.program = program_.view();
-    task.sends = sends_.data();
-    task.recvs = recvs_.data();
-    remotes_.clear();
-    for (const Rank rank : plan_.remotes) remotes_.push_back(ranks[static_cast<std::size_t>(rank)]);
-    task.remotes = remotes_.data();
-    task.send_peers = send_peers_.data();
-    task.recv_peers = recv_peers_.data();
-    task.ranks = ranks.data();
-    task.rank = static_cast<std::uint32_t>(plan_.rank);
-    task.rank_count = static_cast<std::uint32_t>(ranks.size());
-    task.messages = messages;
-    task.input = static_cast<const std::byte*>(call.input);
-    task.output = static_cast<std::byte*>(call.output);
-    task.cut = plan_.cut_of(call.count, bytes_each, plan_.slices_for(call.count, bytes_each));
-    task.element_bytes = static_cast<std::uint32_t>(bytes_each);
-    task.average_over = call.average_over;
-    task.room_bytes = task.cut.max_slice_count() * bytes_each;
-    const std::uint64_t rooms = std::uint64_t{plan_.shape.scratch_chunks} * plan_.shape.replicas *
-                                plan_.shape.scratch_versions;
-    scratch_.resize(rooms * task.room_bytes / sizeof(std::max_align_t) + 1);
-    task.scratch = reinterpret_cast<std::byte*>(scratch_.data());
-    task.carve = plan_.carve;
-    task.signature = call.signature;
-    task.lanes = lanes_.data();
-    task.fired = fired_.data();
-    task.host = &host_;
-    return task;
+    const UniformCut cut =
+        plan_.cut_of(call.count, bytes_each,
+                     call.slices > 0 ? call.slices : plan_.slices_for(call.count, bytes_each));
+    device::Common common;
+    common.cut = device::DeviceCut(cut);
+    common.element_bytes = static_cast<std::uint32_t>(bytes_each);
+    common.average_over = call.average_over;
+    common.room_bytes = cut.max_slice_count() * bytes_each;
+    common.signature = call.signature;
+    return common;
+  }
+  [[nodiscard]] device::LaunchTask task_of(const Call& call) const {
+    return {reinterpret_cast<const device::BoundTask*>(memory_.data()),
+            static_cast<const std::byte*>(call.input), static_cast<std::byte*>(call.output)};
   }
 
  private:
+  static constexpr std::uint32_t kMostBlocks = 8;  // of a launch
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
   Plan plan_;
-  device::Program program_;
+  device::Messages messages_;
+  std::uint32_t blocks_;
   std::vector<Connection> sends_, recvs_;
-  std::vector<device::RankWords*> remotes_;
-  std::vector<Rank> send_peers_, recv_peers_;
-  std::vector<device::LaneState> lanes_;
-  std::vector<Word> fired_;
-  std::vector<std::max_align_t> scratch_;
+  std::vector<Line> memory_;
   device::HostWords host_;
   device::RankWords words_;
 };

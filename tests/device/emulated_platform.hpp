@@ -198,12 +198,13 @@ class EmulatedPlatform final : public device::Platform {
   Status launch(const device::LaunchCall& call) override {
     ++launches_;
     std::function<void()> kernel;
-    const device::LaunchArguments arguments =
-        device::launch_arguments(call.tasks, call.blocks_each);
+    const device::LaunchArguments arguments = device::launch_arguments(call.common, call.tasks);
     std::vector<Launched> tasks;
     for (std::size_t i = 0; i < call.tasks.size(); ++i)
       tasks.push_back({arguments.common, arguments.tasks[i]});
-    const Launch shape{.blocks = call.blocks_each, .threads = shape_.threads};
+    const Launch shape{.blocks = call.blocks_each,
+                       .threads = shape_.threads,
+                       .device = &residency_of(call.device)};
     const auto found = [&]<class Fold>() {
       kernel = [shape, tasks] { tutti::test::launch<Fold>(shape, tasks); };
     };
@@ -234,6 +235,13 @@ class EmulatedPlatform final : public device::Platform {
     const std::lock_guard lock(mutex_);
     failing_[device] = code;
   }
+  // Of those that a device runs at once, another program's.
+  void hold_blocks(int device, int blocks) {
+    for (int i = 0; i < blocks; ++i) residency_of(device).enter();
+  }
+  void let_go_of_blocks(int device, int blocks) {
+    for (int i = 0; i < blocks; ++i) residency_of(device).leave();
+  }
   EmulatedStream& of(device::Stream stream) {
     if (stream != kPerThread) return *static_cast<EmulatedStream*>(stream);
     const std::lock_guard lock(mutex_);
@@ -258,6 +266,10 @@ class EmulatedPlatform final : public device::Platform {
     mutable std::mutex mutex_;
     Passed passed_;
   };
+  Residency& residency_of(int device) {
+    const std::lock_guard lock(mutex_);
+    return residency_.try_emplace(device, shape_.blocks).first->second;
+  }
   Status use(int device) {
     ++taken_;
     const std::lock_guard lock(mutex_);
@@ -267,6 +279,7 @@ class EmulatedPlatform final : public device::Platform {
 
   const Shape shape_;
   std::mutex mutex_;
+  std::map<int, Residency> residency_;                    // by device; guarded by mutex_
   std::map<std::thread::id, EmulatedStream> per_thread_;  // guarded by mutex_
   std::set<int> used_;                                    // guarded by mutex_
   std::map<int, Code> failing_;                           // guarded by mutex_

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of device threads, emulated by threads of the host: the interpreter's own code, with a
-// barrier of std::barrier, whose order ThreadSanitizer checks.
+// Blocks of device threads, emulated by threads of the host: the interpreter's own code, with
+// barriers of std::barrier, whose order ThreadSanitizer checks. What a thread waits for is counted.
 #pragma once
 
 #include <sched.h>
 
+#include <algorithm>
+#include <atomic>
 #include <barrier>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -16,13 +20,46 @@
 
 namespace tutti::test {
 
+// What one thread of a block did one after the other, from the launch to its end.
+struct Costs {
+  std::uint64_t barriers = 0, fences = 0, loads = 0;
+  // Of each the most.
+  void take_most(const Costs& other) {
+    barriers = std::max(barriers, other.barriers);
+    fences = std::max(fences, other.fences);
+    loads = std::max(loads, other.loads);
+  }
+};
+
 class EmulatedBlock {
  public:
   static constexpr int kLanes = 1;
-  struct Common {
-    explicit Common(std::uint32_t threads) : barrier(threads) {}
-    std::barrier<> barrier;
+  static constexpr std::uint32_t kMostInWarp = 32;
+
+  // What the threads of a block share.
+  class Common {
+   public:
+    Common(std::uint32_t threads, std::uint32_t room_bytes)
+        : warp(std::min(threads, kMostInWarp)),
+          barrier(threads),
+          warp_barrier(warp),
+          vote(warp, Vote{this}),
+          room(room_bytes / sizeof(Line)) {}
+    const std::uint32_t warp;
+    std::barrier<> barrier, warp_barrier;
+    std::atomic<bool> vetoed{false};
+    bool agreed = false;
+    std::atomic<std::uint32_t> ended{0};  // threads
+    struct Vote {
+      Common* common;
+      void operator()() noexcept { common->agreed = !common->vetoed.exchange(false); }
+    };
+    std::barrier<Vote> vote;
     device::Shared shared;
+    struct alignas(64) Line {
+      std::byte bytes[64];
+    };
+    std::vector<Line> room;
   };
 
   EmulatedBlock(std::uint32_t block, std::uint32_t blocks, std::uint32_t thread,
@@ -33,38 +70,128 @@ class EmulatedBlock {
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint32_t thread() const { return thread_; }
   [[nodiscard]] std::uint32_t threads() const { return threads_; }
-  void sync() { common_.barrier.arrive_and_wait(); }
+  [[nodiscard]] std::uint32_t warp() const { return common_.warp; }
+  void sync() {
+    ++costs_.barriers;
+    common_.barrier.arrive_and_wait();
+  }
+  void warp_sync() { common_.warp_barrier.arrive_and_wait(); }
+  [[nodiscard]] bool all(bool mine) {
+    if (!mine) common_.vetoed.store(true);
+    common_.vote.arrive_and_wait();
+    return common_.agreed;
+  }
   void pause() { ::sched_yield(); }
   [[nodiscard]] std::uint64_t now_ns() { return static_cast<std::uint64_t>(tutti::now_ns()); }
   [[nodiscard]] device::Shared& shared() { return common_.shared; }
+  [[nodiscard]] std::byte* room() { return common_.room.data()->bytes; }
+  [[nodiscard]] std::uint32_t room_bytes() const {
+    return static_cast<std::uint32_t>(common_.room.size() * sizeof(Common::Line));
+  }
+
+  [[nodiscard]] std::uint64_t load(const Word& word) {
+    ++costs_.loads;
+    return word.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t acquire(const Word& word) {
+    ++costs_.loads;
+    return word.load(std::memory_order_acquire);
+  }
+  void store(Word& word, std::uint64_t value) { word.store(value, std::memory_order_relaxed); }
+  // ThreadSanitizer knows no fences: what they order is released by each store behind them.
+  void fence() {
+    ++costs_.fences;
+    fenced_ = true;
+  }
+  void publish(Word& word, std::uint64_t value) {
+    EXPECT_TRUE(fenced_) << "published without a fence";
+    word.store(value, std::memory_order_release);
+  }
+  std::uint64_t add(Word& word) {
+    ++costs_.fences;
+    ++costs_.loads;
+    return word.fetch_add(1);
+  }
+  template <class Function>
+  void together(Function&& function) {
+    const std::uint64_t before = costs_.loads;
+    function();
+    costs_.loads = before + 1;
+  }
+  template <class Function>
+  void look(Function&& function) {
+    const std::uint64_t before = costs_.loads;
+    while (!function()) costs_.loads = before;
+  }
+  [[nodiscard]] const Costs& costs() const { return costs_; }
 
  private:
   std::uint32_t block_, blocks_, thread_, threads_;
   Common& common_;
+  Costs costs_;
+  bool fenced_ = false;
+};
+
+// The blocks that a device runs at once, begun in order.
+class Residency {
+ public:
+  explicit Residency(int blocks) : free_(blocks) {}
+  void enter() {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t turn = next_++;
+    changed_.wait(lock, [&] { return free_ > 0 && turn == turn_; });
+    --free_;
+    ++turn_;
+    changed_.notify_all();
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    ++free_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int free_;
+  std::uint64_t next_ = 0, turn_ = 0;
 };
 
 // A launch: blocks of every task at once, each of `threads` threads. Ends when all have.
 struct Launch {
   std::uint32_t blocks = 1;  // per task
   std::uint32_t threads = 1;
+  std::uint32_t room_bytes = 20 << 10;
+  Residency* device = nullptr;  // null: as many blocks as there are
 };
 struct Launched {
   device::Common common;
   device::LaunchTask task;
 };
+// Returns the most that a thread did of each.
 template <class Fold>
-void launch(const Launch& shape, const std::vector<Launched>& tasks) {
+Costs launch(const Launch& shape, const std::vector<Launched>& tasks) {
   std::vector<std::unique_ptr<EmulatedBlock::Common>> commons;
-  std::vector<std::jthread> running;
-  for (const Launched& one : tasks)
-    for (std::uint32_t block = 0; block < shape.blocks; ++block) {
-      commons.push_back(std::make_unique<EmulatedBlock::Common>(shape.threads));
-      for (std::uint32_t thread = 0; thread < shape.threads; ++thread)
-        running.emplace_back([&one, &common = *commons.back(), shape, block, thread] {
-          EmulatedBlock self(block, shape.blocks, thread, shape.threads, common);
-          device::run_task<Fold>(self, one.common, one.task);
-        });
-    }
+  std::mutex mutex;
+  Costs most;
+  {
+    std::vector<std::jthread> running;
+    for (const Launched& one : tasks)
+      for (std::uint32_t block = 0; block < shape.blocks; ++block) {
+        if (shape.device != nullptr) shape.device->enter();
+        commons.push_back(std::make_unique<EmulatedBlock::Common>(shape.threads, shape.room_bytes));
+        for (std::uint32_t thread = 0; thread < shape.threads; ++thread)
+          running.emplace_back([&, &common = *commons.back(), block, thread] {
+            EmulatedBlock self(block, shape.blocks, thread, shape.threads, common);
+            device::run_task<Fold>(self, one.common, one.task);
+            if (shape.device != nullptr && common.ended.fetch_add(1) + 1 == shape.threads)
+              shape.device->leave();
+            const std::lock_guard lock(mutex);
+            most.take_most(self.costs());
+          });
+      }
+  }
+  return most;
 }
 
 }  // namespace tutti::test

@@ -142,7 +142,8 @@ std::mt19937 seeded() {
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const Algorithm* const algorithm : all_algorithms())
-    for (const char* const protocol : {"", "@flagged", "@slots:replicas=2:slot=4K"})
+    for (const char* const protocol :
+         {"", "@cells", "@ll8", "@ll16:replicas=2", "@ll128", "@slots:replicas=2:slot=4K"})
       names.push_back(std::string(algorithm->name) + protocol);
   for (const Algorithm* const algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
   return names;
@@ -271,6 +272,32 @@ TEST(DeviceJob, RanksOfADeviceAreOneLaunchWhateverTheOrderOfTheirThreads) {
   EXPECT_EQ(platform.launches(), 20);
 }
 
+// The emulated device is as finite as a real one: where another program holds so many blocks that
+// those of an operation cannot all be resident, they wait for each other until the timeout, which
+// says at what. With one block fewer held the same launch runs.
+TEST(DeviceJob, BlocksThatAreNotResidentEndInATimeout) {
+  std::mt19937 random = seeded();
+  constexpr int kBlocks = 8, kRanks = 4;  // one block each
+  for (const bool enough : {true, false}) {
+    EmulatedPlatform platform({.blocks = kBlocks});
+    Ranks ranks(platform, kRanks, 1, 50'000'000);
+    const int held = kBlocks - kRanks + (enough ? 0 : 1);
+    platform.hold_blocks(0, held);
+    const auto want = ranks.fill(500, random);
+    ASSERT_TRUE(ranks.call_together(forced("ring@slots:replicas=1")));
+    ranks.synchronize();
+    const auto fault = ranks.job().fault();
+    EXPECT_EQ(fault.has_value(), !enough);
+    if (fault) {
+      EXPECT_EQ(fault->what.fault, device::Fault::kTimeout);
+      EXPECT_NE(fault->what.place.expected, fault->what.place.seen);  // a message, or a credit
+    } else {
+      ranks.expect(want, "with just enough blocks");
+    }
+    platform.let_go_of_blocks(0, held);
+  }
+}
+
 TEST(DeviceJob, AsManyRanksShareADeviceAsItHasBlocks) {
   std::mt19937 random = seeded();
   EmulatedPlatform platform({.blocks = 24});
@@ -291,7 +318,7 @@ TEST(DeviceJob, TasksCanBeReplayed) {
   Ranks ranks(platform, 3);
   const auto want = ranks.fill(2000, random);
   std::vector<Issue> captured;
-  std::vector<device::Task> tasks;
+  std::vector<device::LaunchTask> tasks;
   for (std::size_t rank = 0; rank < 3; ++rank) {
     captured.push_back(*ranks.issue(rank, forced("ring@slots")));
     tasks.push_back(captured.back().task);
@@ -301,10 +328,12 @@ TEST(DeviceJob, TasksCanBeReplayed) {
     if (replay % 3 == 2) {
       ASSERT_TRUE(ranks.call_together(forced("tree@flagged")));
     } else {
-      ASSERT_TRUE(platform.launch({.stream = &ranks.stream(0),
-                                   .type = DataType::kInt32,
-                                   .blocks_each = captured[0].blocks,
-                                   .tasks = tasks}));
+      ASSERT_TRUE(
+          platform.launch({.stream = &ranks.stream(0),
+                           .type = DataType::kInt32,
+                           .blocks_each = std::ranges::max(captured, {}, &Issue::blocks).blocks,
+                           .common = captured[0].common,
+                           .tasks = tasks}));
     }
     ranks.expect(want, "replay");
   }
@@ -521,6 +550,33 @@ TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
       }
   }
   EXPECT_TRUE(seen);
+}
+
+TEST(DeviceChoice, WherePairsMayComeInPartsPacketsAreLl8) {
+  for (const bool whole : {true, false}) {
+    device::Choice choice({.ranks = 8,
+                           .blocks_each = 16,
+                           .arena_bytes = kArena,
+                           .whole_lines = whole,
+                           .whole_pairs = whole});
+    const auto chosen = choice.choose(forced("auto@flagged"), kAmongEight, 8);
+    ASSERT_TRUE(chosen);
+    EXPECT_EQ(chosen->messages == device::Messages::kLl8, !whole) << chosen->name();
+  }
+}
+
+// A candidate's name forces that candidate.
+TEST(DeviceChoice, NamesLeadBack) {
+  device::Choice choice({.ranks = 8, .blocks_each = 16, .arena_bytes = kArena});
+  for (const std::uint64_t bytes : {64, 64 << 10, 16 << 20}) {
+    const std::vector<device::Candidate> all = *choice.price({}, kAmongEight, bytes);
+    for (const device::Candidate& one : all) {
+      const auto again = choice.choose(forced(one.name()), kAmongEight, bytes);
+      ASSERT_TRUE(again) << one.name();
+      EXPECT_EQ(again->name(), one.name());
+      EXPECT_EQ(again->messages, one.messages);
+    }
+  }
 }
 
 TEST(DeviceJob, RanksOfOtherProcessesAreRefused) {

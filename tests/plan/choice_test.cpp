@@ -60,6 +60,18 @@ TEST(Forced, ANameSaysAlgorithmProtocolAndShape) {
   EXPECT_EQ(named("auto@flagged").protocol, Protocol::kFlagged);
 }
 
+TEST(Forced, FormatsAreForDeviceMemory) {
+  EXPECT_EQ(named("ring@ll16").packets, PacketFormat::kLl16);
+  EXPECT_EQ(named("auto@LL128:replicas=2").packets, PacketFormat::kLl128);
+  EXPECT_TRUE(named("ring@cells").cells);
+  EXPECT_EQ(named("ring@ll8").protocol, Protocol::kFlagged);
+  const Settings settings = settings_of(4);
+  const auto host = *contenders(settings, forced_by(settings, named("ring@ll8")), all_reduce(4));
+  ASSERT_EQ(host.size(), 1u);
+  EXPECT_TRUE(host.front().candidates.empty());
+  EXPECT_THAT(host.front().why_none, HasSubstr("ring@ll8 forces a format for device memory"));
+}
+
 TEST(Forced, WhatIsNoNameIsRefusedInALine) {
   const auto refused = [](std::string_view name) { return parse_forced(name).error().message; };
   EXPECT_THAT(refused("rings"), HasSubstr("choose one of ring, tree"));
@@ -67,9 +79,9 @@ TEST(Forced, WhatIsNoNameIsRefusedInALine) {
   EXPECT_THAT(refused("circulant:radix=1"), Not(HasSubstr("or auto")));
   EXPECT_THAT(refused(std::string(500, 'a')), HasSubstr("at most 127 characters"));
   EXPECT_THAT(refused("ring@"), HasSubstr("@flagged, @slots or @direct"));
-  EXPECT_THAT(refused("ring@cells"), HasSubstr("'cells' in 'ring@cells'"));
+  EXPECT_THAT(refused("ring@packets"), HasSubstr("'packets' in 'ring@packets'"));
   EXPECT_THAT(refused("ring@slots:slot"), HasSubstr("a number from 128 to"));
-  EXPECT_THAT(refused("ring@slots:replicas=9"), HasSubstr("must be a number from 1 to 8"));
+  EXPECT_THAT(refused("ring@slots:replicas=33"), HasSubstr("must be a number from 1 to 32"));
   EXPECT_THAT(refused("@slots"), HasSubstr("before the @"));
   EXPECT_THAT(refused("ring@slots:depth=9"), HasSubstr("'depth=9' in 'ring@slots:depth=9'"));
   EXPECT_THAT(refused("ring@slots:"), HasSubstr("@flagged, @slots or @direct"));

@@ -79,7 +79,7 @@ class Stream : public rl::test_suite<Stream<format>, 2> {
       PacketWord* const line = lines_[message % kSlots];
       std::uint64_t units[kUnits];
       if (fault == Fault::kCreditTooEarly) consumed_.store(message + 1, std::memory_order_release);
-      while (!Lines::load(line, 0, epoch_of(message), units)) rl::yield(1, RL_INFO);
+      while (!load_line<format>(line, 0, epoch_of(message), units)) rl::yield(1, RL_INFO);
       if (fault != Fault::kNoClear) Lines::clear(line, 0);
       for (std::uint32_t i = 0; i < kUnits; ++i) RL_ASSERT(units[i] == value_of(message, i));
       if (fault != Fault::kCreditTooEarly) consumed_.store(message + 1, std::memory_order_release);

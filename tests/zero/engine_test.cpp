@@ -51,7 +51,8 @@ TEST(ZeroEngine, OtherSettingsOnOneRankAreRefusedOnAll) {
   };
   refused({.slots = 12}, {.slots = 24}, "Config::slots is 24 on rank 2 and 12 on rank 0");
   refused({.order = Order::kFast, .slots = 12},
-          {.order = Order::kFast, .slots = 12, .microsteps = 2}, "Config::microsteps is 2 on rank 2");
+          {.order = Order::kFast, .slots = 12, .microsteps = 2},
+          "Config::microsteps is 2 on rank 2");
   refused({.slots = 12}, {.stage = Stage::kDdp, .slots = 12}, "Config::stage is 0 on rank 2");
   refused({.slots = 12}, {.slots = 12, .prefetch = 3}, "Config::prefetch is 3 on rank 2");
   refused({.slots = 12}, {.slots = 12, .clip_norm = 1}, "rank 2 has other Config::clip_norm");

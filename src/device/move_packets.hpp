@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves a step whose messages are packets: every thread waits for the packets that it reads, and
+// stores those that it has, with no barrier between.
+#pragma once
+
+#include "device/ready.hpp"
+#include "kernels/device/reduce_copy.hpp"
+
+namespace tutti::device {
+
+// Up to eight bytes of elements, wherever they lie.
+[[nodiscard]] TUTTI_HD inline std::uint64_t load_unit(const std::byte* from, std::uint64_t bytes) {
+  if (bytes >= kUnitBytes && reinterpret_cast<std::uintptr_t>(from) % kUnitBytes == 0)
+    return word_at<std::uint64_t>(load_bits<8>(from), 0);
+  std::uint64_t unit = 0;
+  const std::uint64_t count = least(bytes, kUnitBytes);
+  for (std::uint64_t i = 0; i < count; ++i)
+    unit |= std::uint64_t{load_bits<1>(from + i).words[0]} << (8 * i);
+  return unit;
+}
+TUTTI_HD inline void store_unit(std::byte* to, std::uint64_t unit, std::uint64_t bytes) {
+  if (bytes >= kUnitBytes && reinterpret_cast<std::uintptr_t>(to) % kUnitBytes == 0) {
+    store_bits<8>(to, bit_cast<Bits<8>>(unit));
+    return;
+  }
+  const std::uint64_t count = least(bytes, kUnitBytes);
+  for (std::uint64_t i = 0; i < count; ++i)
+    store_bits<1>(to + i, Bits<4>{{static_cast<std::uint32_t>(unit >> (8 * i) & 0xff)}});
+}
+
+// A packet has not come in time.
+template <class Block>
+TUTTI_HD_COLD void raise_missing(Block& block, const Position& at, std::uint32_t connection,
+                                 std::uint64_t epoch, std::uint64_t seen) {
+  FaultPlace place = place_of(block.shared().view, at, connection, true);
+  place.expected = epoch;
+  place.seen = seen;
+  raise(block, Fault::kTimeout, block.shared().view.recvs[connection].peer, place);
+}
+
+template <PacketFormat format>
+struct Awaited {
+  std::uint64_t units[kUnitsPerThread<format>];
+  bool came;
+};
+
+// Looks at a line until it has come. Apart from the way of lines that are there.
+template <PacketFormat format, class Block>
+TUTTI_HD_COLD Awaited<format> await_line(Block& block, std::uint32_t connection, Word* line,
+                                         std::uint64_t epoch) {
+  const std::uint32_t part = block.thread() % line_shape(format).threads;
+  Awaited<format> awaited{};
+  Patience patience;
+  block.look([&] {
+    const FetchedLine<format> fetched = Packets<format>::fetch(line, part);
+    awaited.came = Packets<format>::accept(line, part, epoch, fetched, awaited.units);
+    if (awaited.came) return true;
+    const Patience::Answer answer = patience.wait(block);
+    if (answer == Patience::Answer::kOver)
+      raise_missing(block, block.shared().at, connection, epoch,
+                    fetched.words[sizeof fetched.words / sizeof fetched.words[0] - 1]);
+    return any_of_line<format>(part, answer != Patience::Answer::kGoOn);
+  });
+  return awaited;
+}
+
+// One thread's share of a step.
+template <class Fold, PacketFormat format, class Block>
+class PacketMover {
+ public:
+  static constexpr LineShape kShape = line_shape(format);
+  static constexpr std::uint32_t kUnits = kUnitsPerThread<format>;
+
+  explicit TUTTI_HD PacketMover(Block& block) : block_(block) {}
+
+  // The first line of every message that the step sends; and those that it receives are asked for.
+  TUTTI_HD void open() {
+    std::uint64_t units[kUnits] = {};
+    if (part() == 0) units[0] = block_.shared().task.signature;
+    for (std::uint32_t d = group(); d < at().step->destinations; d += groups()) {
+      if (at().operands[d].kind != OperandKind::kSend) continue;
+      const End& end = block_.shared().view.sends[at().operands[d].connection];
+      Packets<format>::store(lines_of(end), part(), connection_detail::epoch_of_next(end), units);
+    }
+    block_.together([&] { ask(); });
+  }
+
+  // A chunk of `bytes`, from line `first_line` of every message on. False: given up.
+  TUTTI_HD bool move(void* const* addresses, std::uint64_t bytes, std::uint64_t first_line) {
+    addresses_ = addresses;
+    bytes_ = bytes;
+    first_line_ = first_line;
+    const std::uint64_t lines = lines_for(format, bytes) - 1;
+    for (std::uint64_t line = group(); line < lines; line += groups()) {
+      std::uint64_t units[kUnits] = {};
+      if (!reduce_line(line, units)) return false;
+      store_line(line, units);
+    }
+    return true;
+  }
+
+  // The first line of each message, by one group of threads: it says of which operation the message
+  // is, and comes even if there is no payload to wait for.
+  TUTTI_HD void close() {
+    for (std::uint32_t s = group(); s < at().step->sources; s += groups()) {
+      if (s != group()) block_.together([&] { fetch_header(source(s)); });
+      if (source(s).kind != OperandKind::kRecv) continue;
+      const End& end = end_of(source(s));
+      std::uint64_t units[kUnits];
+      if (!come(source(s), lines_of(end), connection_detail::epoch_of_next(end), header_, units))
+        return;
+      if (part() == 0)
+        static_cast<void>(signature_is_own(block_, at(), source(s).connection, units[0]));
+    }
+  }
+
+ private:
+  using Line = FetchedLine<format>;
+  // Those whose loads are under way at once; their order is kept.
+  static constexpr std::uint32_t kTogether = kWidensFourfold<Fold> ? 2 : 4;
+
+  // Returns where this thread's units of a line begin, in bytes of the chunk.
+  [[nodiscard]] TUTTI_HD std::uint64_t offset_of(std::uint64_t line) const {
+    return (line * kShape.units + std::uint64_t{part()} * kUnits) * kUnitBytes;
+  }
+  // Does this thread hold payload there? The epoch's place of LL128 holds none.
+  [[nodiscard]] TUTTI_HD bool holds(std::uint32_t unit) const {
+    return part() * kUnits + unit < kShape.units;
+  }
+  [[nodiscard]] TUTTI_HD Word* line_at(const End& end, std::uint64_t line) const {
+    return lines_of(end) + (first_line_ + line) * (kShape.bytes / sizeof(Word));
+  }
+  [[nodiscard]] TUTTI_HD const End& end_of(const Operand& source) const {
+    return block_.shared().view.recvs[source.connection];
+  }
+
+  TUTTI_HD void fetch_header(const Operand& source) {
+    if (source.kind == OperandKind::kRecv)
+      header_ = Packets<format>::fetch(lines_of(end_of(source)), part());
+  }
+  TUTTI_HD void ask() {
+    if (group() < at().step->sources) fetch_header(source(group()));
+  }
+
+  // A source's part of a line: what is there of a message, or what is in memory.
+  TUTTI_HD Line fetch(const Operand& source, std::uint64_t line) {
+    if (source.kind == OperandKind::kRecv)
+      return Packets<format>::fetch(line_at(end_of(source), line), part());
+    Line fetched{};
+    const auto* const from = static_cast<const std::byte*>(addresses_[&source - at().operands]);
+    const std::uint64_t offset = offset_of(line);
+    TUTTI_UNROLL
+    for (std::uint32_t i = 0; i < kUnits; ++i) {
+      const std::uint64_t place = offset + std::uint64_t{i} * kUnitBytes;
+      const bool real = holds(i) && place < bytes_;
+      fetched.words[i] = real ? load_unit(from + place, bytes_ - place) : 0;
+    }
+    return fetched;
+  }
+
+  // The units of what was fetched, or is fetched again until it has come.
+  TUTTI_HD bool take(const Operand& source, std::uint64_t line, Line& fetched,
+                     std::uint64_t (&units)[kUnits]) {
+    if (source.kind != OperandKind::kRecv) {
+      TUTTI_UNROLL
+      for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = fetched.words[i];
+      return true;
+    }
+    const End& end = end_of(source);
+    Word* const at = line_at(end, line);
+    if (!come(source, at, connection_detail::epoch_of_next(end), fetched, units)) return false;
+    Packets<format>::clear(at, part());
+    return true;
+  }
+
+  TUTTI_HD bool come(const Operand& source, Word* line, std::uint64_t epoch, const Line& fetched,
+                     std::uint64_t (&units)[kUnits]) {
+    if (Packets<format>::accept(line, part(), epoch, fetched, units)) return true;
+    const Awaited<format> awaited = await_line<format>(block_, source.connection, line, epoch);
+    TUTTI_UNROLL
+    for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = awaited.units[i];
+    return awaited.came;
+  }
+
+  TUTTI_HD bool reduce_line(std::uint64_t line, std::uint64_t (&units)[kUnits]) {
+    const std::uint32_t sources = at().step->sources;
+    const std::uint32_t average_over = at().step->finish ? block_.shared().task.average_over : 0;
+    const bool folds = sources > 1 || average_over > 1;
+    typename Fold::template Accumulator<8> values[kUnits] = {};
+    TUTTI_NO_UNROLL
+    for (std::uint32_t first = 0; first < sources; first += kTogether) {
+      Line fetched[kTogether];
+      block_.together([&] {
+        TUTTI_UNROLL
+        for (std::uint32_t j = 0; j < kTogether; ++j)
+          if (first + j < sources) fetched[j] = fetch(source(first + j), line);
+      });
+      TUTTI_UNROLL
+      for (std::uint32_t j = 0; j < kTogether; ++j) {
+        if (first + j >= sources) continue;
+        if (!take(source(first + j), line, fetched[j], units)) return false;
+        if (!folds) continue;
+        TUTTI_UNROLL
+        for (std::uint32_t i = 0; i < kUnits; ++i) {
+          if (first + j == 0)
+            values[i] = Fold::load(bit_cast<Bits<8>>(units[i]));
+          else
+            Fold::fold(values[i], bit_cast<Bits<8>>(units[i]));
+        }
+      }
+    }
+    if (!folds) return true;
+    TUTTI_UNROLL
+    for (std::uint32_t i = 0; i < kUnits; ++i)
+      units[i] = word_at<std::uint64_t>(Fold::store(values[i], average_over), 0);
+    return true;
+  }
+
+  TUTTI_HD void store_line(std::uint64_t line, const std::uint64_t (&units)[kUnits]) {
+    for (std::uint32_t d = 0; d < at().step->destinations; ++d) {
+      const Operand& operand = at().operands[d];
+      if (operand.kind == OperandKind::kSend) {
+        const End& end = block_.shared().view.sends[operand.connection];
+        Packets<format>::store(line_at(end, line), part(), connection_detail::epoch_of_next(end),
+                               units);
+        continue;
+      }
+      auto* const to = static_cast<std::byte*>(addresses_[d]);
+      const std::uint64_t offset = offset_of(line);
+      for (std::uint32_t i = 0; i < kUnits; ++i) {
+        const std::uint64_t place = offset + std::uint64_t{i} * kUnitBytes;
+        if (holds(i) && place < bytes_) store_unit(to + place, units[i], bytes_ - place);
+      }
+    }
+  }
+
+  // Nothing of it is kept in registers: it lies in shared memory, or in those of the processor.
+  [[nodiscard]] TUTTI_HD const Position& at() const { return block_.shared().at; }
+  [[nodiscard]] TUTTI_HD const Operand& source(std::uint32_t s) const {
+    return at().operands[at().step->destinations + s];
+  }
+  [[nodiscard]] TUTTI_HD std::uint32_t part() const { return block_.thread() % kShape.threads; }
+  [[nodiscard]] TUTTI_HD std::uint32_t group() const { return block_.thread() / kShape.threads; }
+  [[nodiscard]] TUTTI_HD std::uint32_t groups() const { return block_.threads() / kShape.threads; }
+
+  Block& block_;
+  void* const* addresses_ = nullptr;
+  std::uint64_t bytes_ = 0, first_line_ = 1;
+  Line header_{};  // of the source of this thread's number
+};
+
+}  // namespace tutti::device

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice among plans on devices: the blocks of a rank are kept busy, the price is that of the
+// busiest, and it is near the price of a walk through the same plan's steps.
+#include "device/choice.hpp"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "device/job.hpp"
+#include "lab/event_price.hpp"
+#include "tests/lab/networks.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::uint64_t kLeastPiece = 4 << 10;  // of a chunk, that is worth a block of its own
+
+std::vector<std::uint64_t> sizes() {
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t bytes = 8; bytes <= (std::uint64_t{1} << 30); bytes *= 4) all.push_back(bytes);
+  return all;
+}
+
+device::Choice choice_of(std::int32_t ranks, std::uint32_t blocks_each) {
+  return device::Choice(
+      {.ranks = ranks, .blocks_each = blocks_each, .arena_bytes = device::kArenaBytes});
+}
+
+Problem all_reduce(std::int32_t ranks) {
+  return {.collective = Collective::kAllReduce, .ranks = ranks};
+}
+
+// The walk through the steps of the busiest replica, with the costs that the price weighs.
+double walked_ns(const device::Candidate& candidate, std::int32_t ranks, std::uint64_t bytes) {
+  const networks::Nodes network(
+      {.ranks = ranks, .node = ranks, .inside_ns = 0, .inside_ns_per_byte = 0});
+  const PlanModel model = PlanModel::make(*candidate.algorithm, all_reduce(ranks), network).value();
+  const HostCosts& costs = device::costs_of(candidate.messages);
+  Costs same{.step_ns = costs.step_ns, .operand_ns_per_byte = costs.beta_ns_per_byte};
+  same.hops[static_cast<std::size_t>(Hop::kShared)].alpha_ns = costs.alpha_ns;
+  const std::uint64_t replicas = candidate.options.replicas;
+  const std::uint64_t own = (candidate.slices + replicas - 1) / replicas;
+  return model
+      .price(same, {.bytes = (bytes * own + candidate.slices - 1) / candidate.slices,
+                    .slices = static_cast<std::uint32_t>(own),
+                    .most_slices = 32})
+      .value()
+      .time_ns;
+}
+
+TEST(DeviceChoice, KeepsItsBlocksBusy) {
+  for (const std::int32_t ranks : {1, 2, 3, 4, 5, 8, 16})
+    for (const std::uint32_t blocks : {1U, 4U, 8U, 33U}) {
+      device::Choice choice = choice_of(ranks, blocks);
+      for (const std::uint64_t bytes : sizes()) {
+        const auto chosen = choice.choose({}, all_reduce(ranks), bytes);
+        ASSERT_TRUE(chosen) << chosen.error().message;
+        const std::string what =
+            fmt::format("{} ranks, {} blocks, {} bytes: {}", ranks, blocks, bytes, chosen->name());
+        EXPECT_LE(chosen->options.replicas, blocks) << what;
+        // All of them, or as many as have a few KiB of a chunk.
+        EXPECT_TRUE(chosen->busy == chosen->options.replicas ||
+                    bytes / chosen->busy < 2 * kLeastPiece * static_cast<std::uint64_t>(ranks))
+            << what << ", busy " << chosen->busy;
+        // What is large takes all that there are.
+        if (bytes >= (std::uint64_t{1} << 30)) {
+          EXPECT_GE(chosen->busy, std::min(blocks, 32U) * 3 / 4) << what;
+        }
+      }
+    }
+}
+
+// Both prices know the same costs. Of all candidates, chosen or not.
+TEST(DeviceChoice, PricesTheBusiestReplica) {
+  constexpr double kMostApart = 1.5;
+  double least = 1, most = 1;
+  for (const std::int32_t ranks : {2, 3, 4, 8, 16}) {
+    device::Choice choice = choice_of(ranks, 8);
+    for (const std::uint64_t bytes : sizes()) {
+      const auto all = choice.price({}, all_reduce(ranks), bytes);
+      ASSERT_TRUE(all);
+      for (const device::Candidate& one : *all) {
+        const double ratio = walked_ns(one, ranks, bytes) / one.cost.time_ns;
+        least = std::min(least, ratio);
+        most = std::max(most, ratio);
+        EXPECT_GE(ratio, 1 / kMostApart) << one.name() << ", " << bytes << " bytes, " << ranks;
+        EXPECT_LE(ratio, kMostApart) << one.name() << ", " << bytes << " bytes, " << ranks;
+      }
+    }
+  }
+  fmt::print("walked over priced: {:.3f} to {:.3f}\n", least, most);
+}
+
+// How much longer than the best of all candidates the chosen one is, if the walk is right.
+TEST(DeviceChoice, LosesLittleAgainstTheWalk) {
+  double sum = 0, worst = 1;
+  int count = 0;
+  std::string where;
+  for (const std::int32_t ranks : {2, 3, 4, 8, 16}) {
+    device::Choice choice = choice_of(ranks, 8);
+    for (const std::uint64_t bytes : sizes()) {
+      double best = INFINITY;
+      const std::vector<device::Candidate> all = choice.price({}, all_reduce(ranks), bytes).value();
+      for (const device::Candidate& one : all) best = std::min(best, walked_ns(one, ranks, bytes));
+      const device::Candidate chosen = choice.choose({}, all_reduce(ranks), bytes).value();
+      const double regret = walked_ns(chosen, ranks, bytes) / best;
+      sum += regret;
+      ++count;
+      if (regret > worst) {
+        worst = regret;
+        where = fmt::format("{} ranks, {} bytes: {}", ranks, bytes, chosen.name());
+      }
+    }
+  }
+  fmt::print("regret against the walk: {:.2f} % mean, {:.1f} % worst ({})\n",
+             100 * (sum / count - 1), 100 * (worst - 1), where);
+  EXPECT_LE(sum / count, 1.10);
+  EXPECT_LE(worst, 1.5) << where;
+}
+
+}  // namespace
+}  // namespace tutti::test
