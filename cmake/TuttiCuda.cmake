@@ -2,7 +2,7 @@
 # CUDA: whether and how device code is compiled. After it TUTTI_WITH_CUDA says whether there is any,
 # and tutti_cuda_library() makes a part of the library out of .cu files.
 #
-# AUTO means ON where nvcc 12.1 or newer is found. The sanitizers know no device code and see the
+# AUTO means ON where nvcc 12.3 or newer is found. The sanitizers know no device code and see the
 # host's form of the same sources, so there AUTO means OFF.
 
 set(TUTTI_CUDA AUTO CACHE STRING "Device code: AUTO (where nvcc is found), ON or OFF")
@@ -26,10 +26,10 @@ if(TUTTI_CUDA STREQUAL "ON" OR (TUTTI_CUDA STREQUAL "AUTO" AND NOT TUTTI_SANITIZ
       set(nvcc_version ${CMAKE_MATCH_1})
     endif()
   endif()
-  if(nvcc_version VERSION_GREATER_EQUAL 12.1)
+  if(nvcc_version VERSION_GREATER_EQUAL 12.3)
     set(TUTTI_WITH_CUDA ON)
   elseif(TUTTI_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "TUTTI_CUDA=ON needs nvcc 12.1 or newer, found "
+    message(FATAL_ERROR "TUTTI_CUDA=ON needs nvcc 12.3 or newer, found "
                         "'${TUTTI_NVCC}' ${nvcc_version}; set CUDACXX or use TUTTI_CUDA=AUTO")
   endif()
 endif()

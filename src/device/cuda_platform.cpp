@@ -73,10 +73,10 @@ int queues_of_environment() {
   return wanted < 1 ? 8 : std::min(wanted, 32);
 }
 
-const void* kernel_of(DataType type, ReduceOp op) {
+Kernels kernels_of(DataType type, ReduceOp op) {
   for (const auto lookup : {integer_interpreter, float_interpreter, float8_interpreter})
-    if (const void* const kernel = lookup(type, op)) return kernel;
-  return nullptr;
+    if (const Kernels kernels = lookup(type, op); kernels.few != nullptr) return kernels;
+  return {};
 }
 
 // All of them, on the current device: kernels are loaded one by one, for each device, when they are
@@ -84,11 +84,13 @@ const void* kernel_of(DataType type, ReduceOp op) {
 cudaError_t load_kernels() {
   for (int type = 0; type < kDataTypeCount; ++type)
     for (int op = 0; op < kReduceOpCount; ++op) {
-      const void* const kernel = kernel_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
-      if (kernel == nullptr) continue;
-      cudaFuncAttributes attributes{};
-      const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-      if (error != cudaSuccess) return error;
+      const Kernels kernels = kernels_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
+      if (kernels.few == nullptr) continue;
+      for (const void* const kernel : {kernels.few, kernels.many}) {
+        cudaFuncAttributes attributes{};
+        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+        if (error != cudaSuccess) return error;
+      }
     }
   return cudaSuccess;
 }
@@ -132,10 +134,10 @@ class CudaPlatform final : public Platform {
     int processors = 0, most = 0;
     TUTTI_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                       "cannot count its multiprocessors", device));
-    TUTTI_TRY(
-        checked(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                    &most, kernel_of(DataType::kFloat32, ReduceOp::kSum), kInterpreterThreads, 0),
-                "cannot ask how many blocks run at once", device));
+    TUTTI_TRY(checked(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &most, kernels_of(DataType::kFloat32, ReduceOp::kSum).many, kInterpreterThreads, 0),
+        "cannot ask how many blocks run at once", device));
     return processors * std::min(most, 1);
   }
 
@@ -258,8 +260,8 @@ class CudaPlatform final : public Platform {
   }
 
   Status launch(const LaunchCall& call) override {
-    const void* const kernel = kernel_of(call.type, call.op);
-    if (kernel == nullptr || call.tasks.size() > kMaxTasks)
+    const Kernels kernels = kernels_of(call.type, call.op);
+    if (kernels.few == nullptr || call.tasks.size() > kMaxTasks)
       return make_error(Code::kInternalError,
                         fmt::format("no kernel for {} tasks of {} {}", call.tasks.size(),
                                     name_of(call.type), name_of(call.op)));
@@ -267,11 +269,9 @@ class CudaPlatform final : public Platform {
     TUTTI_TRY(checked(cudaGetDevice(&before), "no current device", call.device));
     if (before != call.device)
       TUTTI_TRY(checked(cudaSetDevice(call.device), "cannot be made current", call.device));
-    LaunchArguments arguments = launch_arguments(call.common, call.tasks);
-    void* parameters[] = {&arguments};
-    const dim3 blocks(call.blocks_each, static_cast<unsigned>(call.tasks.size()));
-    const cudaError_t error = cudaLaunchKernel(kernel, blocks, dim3(kInterpreterThreads),
-                                               parameters, 0, stream_of(call.stream));
+    const cudaError_t error = call.tasks.size() <= kFewTasks
+                                  ? launch_kernel<kFewTasks>(kernels.few, call)
+                                  : launch_kernel<kMaxTasks>(kernels.many, call);
     if (before != call.device) static_cast<void>(cudaSetDevice(before));
     return checked(error, "cannot launch the interpreter", call.device);
   }
@@ -282,12 +282,38 @@ class CudaPlatform final : public Platform {
       static_cast<void>(cudaGetLastError());
       return -1;
     }
-    const bool device =
-        attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
-    return device ? attributes.device : -1;
+    if (attributes.type == cudaMemoryTypeManaged) return std::max(attributes.device, 0);
+    return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+  }
+
+  // Memory of another device may be reachable or not, and a kernel that tries ends its context.
+  std::string out_of_reach(int device, const void* memory) override {
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return "host memory";
+    }
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device != device)
+      return fmt::format("memory of device {}", attributes.device);
+    if (attributes.type != cudaMemoryTypeManaged) return {};
+    int concurrent = 0;
+    const cudaError_t asked =
+        cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, device);
+    return asked == cudaSuccess && concurrent != 0
+               ? ""
+               : "managed memory that the device cannot use while the host does";
   }
 
  private:
+  // A grid of the blocks of each task.
+  template <std::uint32_t kTasks>
+  static cudaError_t launch_kernel(const void* kernel, const LaunchCall& call) {
+    LaunchArguments<kTasks> arguments = launch_arguments<kTasks>(call.common, call.tasks);
+    void* parameters[] = {&arguments};
+    const dim3 blocks(call.blocks_each, static_cast<unsigned>(call.tasks.size()));
+    return cudaLaunchKernel(kernel, blocks, dim3(kInterpreterThreads), parameters, 0,
+                            stream_of(call.stream));
+  }
   static cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
   // The work that `enqueue` puts on the device's own stream has ended when this returns.

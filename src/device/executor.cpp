@@ -84,7 +84,22 @@ Result<const Executor::Chosen*> Executor::choose(const Forced& forced, const Pro
   return &(chosen_[std::move(key)] = {bound, candidate.slices, ++calls_});
 }
 
+Status Executor::check_reach(const Call& call) const {
+  const int device = job_->device_of(rank_);
+  const auto check = [&](const char* name, const void* buffer) -> Status {
+    const std::string where = job_->platform().out_of_reach(device, buffer);
+    if (where.empty()) return {};
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{} is {}, and rank {} uses device {}; allocate it there", name,
+                                  where, rank_, device));
+  };
+  if (call.has_input(rank_)) TUTTI_TRY(check("sendbuff", call.input));
+  if (call.has_output(rank_)) TUTTI_TRY(check("recvbuff", call.output));
+  return {};
+}
+
 Result<Issue> Executor::prepare(const Call& call, const Forced& forced) {
+  TUTTI_TRY(check_reach(call));
   const std::uint64_t bytes_each = element_bytes(call.type);
   const std::uint64_t bytes = call.data_bytes(job_->ranks());
   const Problem problem = problem_of(call);

@@ -57,6 +57,8 @@ class Executor {
   [[nodiscard]] Result<const Chosen*> choose(const Forced& forced, const Problem& problem,
                                              std::uint64_t bytes);
   [[nodiscard]] Result<Bound*> bind(const Problem& problem, const Candidate& candidate);
+  // kInvalidArgument for a buffer that the rank's device cannot use.
+  [[nodiscard]] Status check_reach(const Call& call) const;
   [[nodiscard]] Status place(Bound& bound, const Program& program);
 
   std::shared_ptr<Job> job_;

@@ -79,19 +79,28 @@ class CudaBlock {
   static constexpr std::uint32_t kRoomBytes = 20 << 10;
 };
 
+// Of both kernels of a fold.
 template <class Fold>
-__global__ void __launch_bounds__(kInterpreterThreads)
-    interpreter(const __grid_constant__ LaunchArguments arguments) {
+__noinline__ __device__ void run_interpreter(const Common& common, const LaunchTask& task) {
   CudaBlock block;  // without state: functions that are called apart get nothing to look up
-  run_task<Fold>(block, arguments.common, arguments.tasks[blockIdx.y]);
+  run_task<Fold>(block, common, task);
 }
 
-// The kernel of (type, operation) among those of one file; nullptr where it has none.
+template <class Fold, std::uint32_t kTasks>
+__global__ void __launch_bounds__(kInterpreterThreads)
+    interpreter(const __grid_constant__ LaunchArguments<kTasks> arguments) {
+  run_interpreter<Fold>(arguments.common, arguments.tasks[blockIdx.y]);
+}
+
+// The kernels of (type, operation) among those of one file; null where it has none.
 template <class Visit>
-[[nodiscard]] const void* find_interpreter(Visit&& visit) {
-  const void* kernel = nullptr;
-  visit([&]<class Fold>() { kernel = reinterpret_cast<const void*>(&interpreter<Fold>); });
-  return kernel;
+[[nodiscard]] Kernels find_interpreter(Visit&& visit) {
+  Kernels kernels;
+  visit([&]<class Fold>() {
+    kernels = {reinterpret_cast<const void*>(&interpreter<Fold, kFewTasks>),
+               reinterpret_cast<const void*>(&interpreter<Fold, kMaxTasks>)};
+  });
+  return kernels;
 }
 #endif
 

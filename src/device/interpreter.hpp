@@ -18,24 +18,35 @@ inline constexpr int kInterpreterThreads = 384;
 // Ranks of one device are one launch; each has a block, and no GPU so far runs more at once.
 inline constexpr std::uint32_t kMaxTasks = 160;
 
-// The kernel's only parameter; a graph keeps a copy.
+// Those whose launch takes a kernel with few parameters, which each launch and each graph's node
+// copies.
+inline constexpr std::uint32_t kFewTasks = 16;
+
+// A kernel's only parameter.
+template <std::uint32_t kTasks>
 struct LaunchArguments {
   Common common;
-  LaunchTask tasks[kMaxTasks];
+  LaunchTask tasks[kTasks];
 };
-static_assert(sizeof(LaunchArguments) <= 4096, "what every driver takes as a kernel's parameters");
+static_assert(sizeof(LaunchArguments<kFewTasks>) <= 512);
+static_assert(sizeof(LaunchArguments<kMaxTasks>) <= 4096, "what every driver takes");
 
-// Builds the arguments of at most kMaxTasks tasks, each with its copy in device memory.
-[[nodiscard]] inline LaunchArguments launch_arguments(const Common& common,
-                                                      std::span<const LaunchTask> tasks) {
-  LaunchArguments arguments{.common = common, .tasks = {}};
+// Builds the arguments of at most kTasks tasks, each with its copy in device memory.
+template <std::uint32_t kTasks>
+[[nodiscard]] LaunchArguments<kTasks> launch_arguments(const Common& common,
+                                                       std::span<const LaunchTask> tasks) {
+  LaunchArguments<kTasks> arguments{.common = common, .tasks = {}};
   std::ranges::copy(tasks, arguments.tasks);
   return arguments;
 }
 
-// The kernel's host handle, as cudaLaunchKernel takes it; nullptr for types of another file.
-[[nodiscard]] const void* integer_interpreter(DataType type, ReduceOp op);
-[[nodiscard]] const void* float_interpreter(DataType type, ReduceOp op);
-[[nodiscard]] const void* float8_interpreter(DataType type, ReduceOp op);
+// The kernels' host handles, as cudaLaunchKernel takes them; nullptr for types of another file.
+struct Kernels {
+  const void* few = nullptr;   // up to kFewTasks
+  const void* many = nullptr;  // up to kMaxTasks
+};
+[[nodiscard]] Kernels integer_interpreter(DataType type, ReduceOp op);
+[[nodiscard]] Kernels float_interpreter(DataType type, ReduceOp op);
+[[nodiscard]] Kernels float8_interpreter(DataType type, ReduceOp op);
 
 }  // namespace tutti::device

@@ -4,7 +4,7 @@
 
 namespace tutti::device {
 
-const void* integer_interpreter(DataType type, ReduceOp op) {
+Kernels integer_interpreter(DataType type, ReduceOp op) {
   return find_interpreter([&](auto&& found) { visit_integer_fold(type, op, found); });
 }
 

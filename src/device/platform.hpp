@@ -80,6 +80,8 @@ class Platform {
 
   // Returns the device in whose memory a buffer lies, or -1 for host memory.
   [[nodiscard]] virtual int device_of(const void* memory) = 0;
+  // Says where a buffer lies that kernels of `device` cannot use; empty: they can.
+  [[nodiscard]] virtual std::string out_of_reach(int device, const void* memory) = 0;
 };
 
 // CUDA's, made at first use; null where this build has no CUDA, the program has not used any so

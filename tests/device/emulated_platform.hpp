@@ -198,7 +198,7 @@ class EmulatedPlatform final : public device::Platform {
   Status launch(const device::LaunchCall& call) override {
     ++launches_;
     std::function<void()> kernel;
-    const device::LaunchArguments arguments = device::launch_arguments(call.common, call.tasks);
+    const auto arguments = device::launch_arguments<device::kMaxTasks>(call.common, call.tasks);
     std::vector<Launched> tasks;
     for (std::size_t i = 0; i < call.tasks.size(); ++i)
       tasks.push_back({arguments.common, arguments.tasks[i]});
@@ -221,6 +221,10 @@ class EmulatedPlatform final : public device::Platform {
     return {};
   }
   int device_of(const void*) override { return 0; }
+  std::string out_of_reach(int, const void* memory) override {
+    return memory == misplaced ? "memory of device 7" : "";
+  }
+  const void* misplaced = nullptr;  // what out_of_reach() knows
 
   [[nodiscard]] int launches() const { return launches_; }
   // Allocations, accesses to peers and events so far: what may wait for kernels.

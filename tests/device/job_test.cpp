@@ -298,6 +298,22 @@ TEST(DeviceJob, BlocksThatAreNotResidentEndInATimeout) {
   }
 }
 
+TEST(DeviceJob, BuffersThatTheDeviceCannotReachAreRefused) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({});
+  Ranks ranks(platform, 2);
+  static_cast<void>(ranks.fill(10, random));
+  for (auto* const buffers : {&ranks.inputs(), &ranks.outputs()}) {
+    platform.misplaced = (*buffers)[1].data();
+    EXPECT_TRUE(ranks.issue(0, {}));
+    const Result<device::Issue> refused = ranks.issue(1, {});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("is memory of device 7, and rank 1 uses device 0; allocate it there"));
+  }
+}
+
 TEST(DeviceJob, AsManyRanksShareADeviceAsItHasBlocks) {
   std::mt19937 random = seeded();
   EmulatedPlatform platform({.blocks = 24});

@@ -134,5 +134,59 @@ TEST(PacketInterleaving, PlantedFaultsAreCaught) {
   }
 }
 
+// ---- what packets order beside their payload: on a device nothing
+// --------------------------------
+
+bool relaxed = false;  // as packets are on a device, whose lines are stored and loaded whole
+
+// A replica of two lanes. The first sends what it has read of a buffer; the peer answers; the
+// answer lets the second write to the buffer, as the verifier allows, since every message counts as
+// order.
+template <bool kTwoBlocks>
+class TwoLanes : public rl::test_suite<TwoLanes<kTwoBlocks>, kTwoBlocks ? 3 : 2> {
+ public:
+  void before() {
+    there_.store(0, rl::mo_relaxed, RL_INFO);
+    back_.store(0, rl::mo_relaxed, RL_INFO);
+    buffer_(RL_INFO) = 1;
+  }
+  void thread(unsigned index) {
+    if (index == 0) return answer();
+    if (!kTwoBlocks || index == 1) send_what_is_there();
+    if (!kTwoBlocks || index == 2) write_once_answered();
+  }
+
+ private:
+  [[nodiscard]] static rl::memory_order loads() {
+    return relaxed ? rl::mo_relaxed : translate(packet_detail::kLoad);
+  }
+  [[nodiscard]] static rl::memory_order stores() {
+    return relaxed ? rl::mo_relaxed : translate(packet_detail::kStore);
+  }
+  void send_what_is_there() { there_.store(buffer_(RL_INFO), stores(), RL_INFO); }
+  void answer() {
+    while (there_.load(loads(), RL_INFO) == 0) rl::yield(1, RL_INFO);
+    back_.store(1, stores(), RL_INFO);
+  }
+  void write_once_answered() {
+    while (back_.load(loads(), RL_INFO) == 0) rl::yield(1, RL_INFO);
+    buffer_(RL_INFO) = 2;
+  }
+
+  rl::atomic<std::uint64_t> there_, back_;
+  rl::var<std::uint64_t> buffer_;
+};
+
+// Why all lanes of a replica belong to one block where packets run (src/device/image.cpp).
+TEST(PacketInterleaving, TwoBlocksForAReplicaNeedTheHostsOrder) {
+  constexpr std::uint64_t kInterleavings = 20'000;
+  relaxed = true;
+  EXPECT_TRUE(simulate<TwoLanes<false>>(rl::random_scheduler_type, kInterleavings).passed);
+  EXPECT_FALSE(simulate<TwoLanes<true>>(rl::random_scheduler_type, kInterleavings).passed)
+      << "the race of two blocks survived";
+  relaxed = false;
+  EXPECT_TRUE(simulate<TwoLanes<true>>(rl::random_scheduler_type, kInterleavings).passed);
+}
+
 }  // namespace
 }  // namespace tutti::interleaving

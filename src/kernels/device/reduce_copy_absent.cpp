@@ -7,7 +7,7 @@ namespace {
 
 Status no_cuda() {
   return make_error(Code::kNotSupported,
-                    "built without CUDA: configure with TUTTI_CUDA=ON where nvcc 12.1 or newer is");
+                    "built without CUDA: configure with TUTTI_CUDA=ON where nvcc 12.3 or newer is");
 }
 
 }  // namespace
