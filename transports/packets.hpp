@@ -7,9 +7,8 @@
 // reader waits for its own packets only, and a small message costs no barrier and no fence. The
 // price is space. Formats, as NCCL names them:
 //   LL8     8 bytes, {4 of payload, 4 of flag}, two of them a line; needs 8-byte stores that are
-//           seen whole, which every fabric has. Chosen by nobody so far: LL16 carries as much
-//           payload, clears nothing, and runs wherever these kernels do. It is there for a fabric
-//           that cuts 16-byte stores.
+//           seen whole, which every fabric has. LL16 carries as much payload and clears nothing, so
+//           it is for a fabric that cuts 16-byte stores, like PCIe.
 //   LL16    16 bytes, {8 of payload, epoch}: 16-byte stores that are seen whole (PTX ISA, "ld" and
 //           "st" of .b128, sm_70 and later).
 //   LL128   128 bytes, {120 of payload, epoch}, stored by eight threads of a warp in one
@@ -28,7 +27,7 @@
 //   would need it anyway). Device code is relaxed there, since a fence per line costs more than the
 //   line: a packet orders its own payload, and what its value was computed from (a buffer that was
 //   read for it may be overwritten after it has come). So where packets run all that a replica does
-//   is one block's, whose barriers order the rest (src/device/executor.cpp).
+//   is one block's, whose barriers order the rest (src/device/image.cpp).
 // * Credits are those of any connection: the line may be written again once they are back.
 // One source for host and device. On the host one thread stores a whole line: std::atomic has no
 // 16 or 128 bytes that are lock-free everywhere, so there the epoch is stored last, with release.

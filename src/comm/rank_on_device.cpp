@@ -89,10 +89,9 @@ std::string place_text(const device::Job::Found& found) {
   const device::FaultPlace& at = found.what.place;
   if (at.expected == at.seen) return {};  // not at a step
   return fmt::format(
-      " (rank {}'s kernel: block {}, lane {}, slice {}, step {}, a {} on connection {}: expected "
-      "{:#x}, saw {:#x})",
+      " (rank {}'s kernel: block {}, lane {}, slice {}, step {}, a {}: expected {:#x}, saw {:#x})",
       found.rank, at.block, at.lane, at.slice, at.step, at.receives ? "message" : "credit",
-      at.connection, at.expected, at.seen);
+      at.expected, at.seen);
 }
 
 }  // namespace

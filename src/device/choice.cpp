@@ -117,6 +117,7 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
       forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
   std::vector<Candidate> all;
   std::string why;
+  bool fitted = false;
   for (const Algorithm* const algorithm : tried) {
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
     TUTTI_TRY_ASSIGN(const Counted* const counted, count(*algorithm, problem));
@@ -124,6 +125,7 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
     for (const Shape& shape : kShapes)
       for (const std::uint32_t replicas : replica_counts(forced, limits_.blocks_each)) {
         if (!fits(shape, counts, forced)) continue;
+        fitted = true;
         Candidate candidate = make_candidate(forced, shape, replicas, limits_.arena_bytes);
         candidate.algorithm = algorithm;
         const Result<std::uint64_t> capacity =
@@ -140,7 +142,9 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
                     fmt::format("there is no plan on devices for {} of {} bytes by {}: {}",
                                 name_of(problem.collective), bytes,
                                 forced.name.empty() ? "any algorithm" : forced.name,
-                                why.empty() ? "it needs too many messages" : why));
+                                !why.empty() ? why
+                                : fitted     ? "it needs too many messages"
+                                             : "it does not run in this way among these devices"));
 }
 
 bool Choice::fits(const Shape& shape, const ScheduleCounts& counts, const Forced& forced) const {
@@ -152,7 +156,8 @@ bool Choice::fits(const Shape& shape, const ScheduleCounts& counts, const Forced
   if (shape.messages == Messages::kLl128 && !limits_.whole_lines) return false;
   if (forced.cells) return shape.messages == Messages::kCells;
   if (forced.packets)
-    return in_packets(shape.messages) && format_of(shape.messages) == *forced.packets;
+    return in_packets(shape.messages) && format_of(shape.messages) == *forced.packets &&
+           (limits_.whole_pairs || shape.messages == Messages::kLl8);
   if (shape.messages == Messages::kLl8) return !limits_.whole_pairs;
   if (in_packets(shape.messages)) return limits_.whole_pairs;
   return shape.messages == Messages::kSlots;
@@ -170,8 +175,11 @@ bool Choice::price_one(Candidate& candidate, const ScheduleCounts& counts, std::
   // Epochs count messages in 24 bits; half of it, as the cut may round up.
   if (candidate.messages != Messages::kSlots && slices * counts.max_steps >= (1U << 23))
     return false;
-  const std::uint64_t own = (slices + replicas - 1) / replicas;  // of the busiest
+  // Of the busiest block, which has several replicas if more are forced than there are blocks.
+  const std::uint64_t each = (replicas + limits_.blocks_each - 1) / limits_.blocks_each;
+  const std::uint64_t own = std::min(slices, (slices + replicas - 1) / replicas * each);
   candidate.slices = static_cast<std::uint32_t>(slices);
+  candidate.one_lane = counts.max_lanes <= 1;
   candidate.busy = static_cast<std::uint32_t>(std::min(slices, replicas));
   candidate.cost = price_plan(counts, costs_of(candidate.messages),
                               {.bytes = (bytes * own + slices - 1) / slices,

@@ -24,6 +24,7 @@ struct Candidate {
   Messages messages = Messages::kSlots;
   std::uint32_t slices = 1;
   std::uint32_t busy = 1;  // replicas that have a slice
+  bool one_lane = false;   // has a replica, on each rank?
   PlanCost cost;
   // Names the setting that would force it, as far as one exists, and how its messages move.
   [[nodiscard]] std::string name() const;

@@ -46,7 +46,8 @@ Status Executor::place(Bound& bound, const Program& program) {
                .ranks = job_->words_on(rank_),
                .host = job_->host_words_of(rank_),
                .timeout_ns = timeout_ns_,
-               .one_device = job_->one_device()});
+               .one_device = job_->one_device(),
+               .one_lane = bound.one_lane});
   TUTTI_TRY_ASSIGN(std::byte* const memory, job_->room_for_plan(rank_, image.memory_bytes()));
   bound.task = reinterpret_cast<const BoundTask*>(memory);
   return job_->platform().upload(job_->device_of(rank_), memory, image.placed_at(memory).data(),
@@ -63,6 +64,7 @@ Result<Executor::Bound*> Executor::bind(const Problem& problem, const Candidate&
                    compile_plan(*candidate.algorithm, problem, candidate.options, rank_));
   TUTTI_TRY_ASSIGN(const Program program, encode_program(bound->plan));
   bound->messages = candidate.messages;
+  bound->one_lane = candidate.one_lane;
   bound->blocks = blocks_for(bound->plan, candidate.messages, job_->blocks_each());
   TUTTI_TRY(place(*bound, program));
   return (plans_[key] = std::move(bound)).get();
@@ -111,6 +113,10 @@ Result<Issue> Executor::prepare(const Call& call, const Forced& forced) {
   const Plan& plan = known->plan;
   const std::uint64_t slices =
       std::max<std::uint64_t>(plan.slices_for(call.count, bytes_each), chosen->slices);
+  if (slices > kMaxSlices)
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("{} of {} bytes is more than {} can cut into slices",
+                                  name_of(call.collective), bytes, plan.shape.algorithm));
   const UniformCut cut = plan.cut_of(call.count, bytes_each, slices);
   Common common;
   common.cut = DeviceCut(cut);

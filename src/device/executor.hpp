@@ -44,6 +44,7 @@ class Executor {
     Plan plan;
     Messages messages = Messages::kSlots;
     std::uint32_t blocks = 1;
+    bool one_lane = false;
     const BoundTask* task = nullptr;  // in device memory
   };
   struct Chosen {

@@ -150,6 +150,7 @@ Image::Image(const Plan& plan, const Program& given, const Bindings& bindings) {
   task_.rank_count = static_cast<std::uint32_t>(shape.ranks);
   task_.messages = bindings.messages;
   task_.one_device = bindings.one_device;
+  task_.one_lane = bindings.one_lane;
 }
 
 BlockPart Image::add_part(const Plan& plan, const Program& part, const Bindings& bindings,

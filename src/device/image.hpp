@@ -28,6 +28,7 @@ struct Bindings {
   HostWords* host = nullptr;
   std::uint64_t timeout_ns = 0;
   bool one_device = false;
+  bool one_lane = false;  // has a replica, on each rank?
 };
 
 class Image {

@@ -20,7 +20,12 @@ class CudaBlock {
   [[nodiscard]] __device__ std::uint32_t warp() const { return kLanes; }
   __device__ void sync() { __syncthreads(); }
   __device__ void warp_sync() { __syncwarp(); }
-  [[nodiscard]] __device__ bool all(bool mine) { return __all_sync(0xffffffff, mine) != 0; }
+  // A vote alone orders no memory.
+  [[nodiscard]] __device__ bool all(bool mine) {
+    const bool agreed = __all_sync(0xffffffff, mine) != 0;
+    __syncwarp();
+    return agreed;
+  }
   __device__ void pause() {
     // Not to slow down the blocks that share the way to memory; a message takes longer than this.
     __nanosleep(20);

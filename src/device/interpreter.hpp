@@ -11,7 +11,7 @@
 
 namespace tutti::device {
 
-// With up to 160 registers a thread, a block fills a processor's registers: one is resident. With
+// With up to 168 registers a thread, a block fills a processor's registers: one is resident. With
 // 512 threads of 128 registers the interpreter spilled; 384 that copy 8 x 16 bytes each have enough
 // on their way to keep a processor's share of the memory busy.
 inline constexpr int kInterpreterThreads = 384;

@@ -5,7 +5,8 @@
 // One source for a CUDA block and for the host emulation of one (position.hpp says what a block
 // is). The first warp looks for a lane whose next step is ready (ready.hpp) and writes where its
 // operands lie; all threads move the step's bytes; the first warp makes them visible. Two barriers
-// a step, whatever its bytes; one fence at most, and none where nobody but the block itself waits
+// a step, whatever its bytes (more for data in cells, and where more than kMaxOperands addresses
+// are needed); one fence at most, and none where nobody but the block itself waits
 // for what the step did. Whoever launches sees to it that all blocks of all ranks that talk are
 // resident, since they wait for each other.
 //
@@ -40,14 +41,14 @@ namespace tutti::device {
 
 template <class Block>
 [[nodiscard]] TUTTI_HD void* address_of(Block& block, const Position& at, std::uint32_t i,
-                                        std::uint32_t k, std::uint64_t in_message) {
+                                        std::uint32_t k) {
   const Operand& operand = at.operands[i];
   const Shared& shared = block.shared();
   const bool sends = operand.kind == OperandKind::kSend;
   if (!sends && operand.kind != OperandKind::kRecv) return memory_of(block, at, operand, k);
   if (in_packets(shared.task.messages)) return nullptr;  // they have lines
   const End& end = (sends ? shared.view.sends : shared.view.recvs)[operand.connection];
-  return byte_at(payload_of(end, end.slot), in_message);
+  return payload_of(end, end.slot).base + bytes_before(shared.task, at, k);
 }
 
 // Those of `chunks` chunks from `first` on. `threads` threads share it, of which this is `thread`.
@@ -58,8 +59,7 @@ TUTTI_HD_COLD void write_addresses(Block& block, const Position& at, std::uint32
   const std::uint32_t each = operands_of(*at.step);
   for (std::uint32_t i = thread; i < chunks * each; i += threads) {
     const std::uint32_t k = first + i / each;
-    block.shared().addresses[i] =
-        address_of(block, at, i % each, k, bytes_before(block.shared().task, at, k));
+    block.shared().addresses[i] = address_of(block, at, i % each, k);
   }
 }
 
@@ -124,17 +124,27 @@ TUTTI_HD_COLD void move_packets(Block& block) {
   if (goes_on) mover.close();
 }
 
-// Messages with data in cells: the addresses of a piece that ends where a cell does.
+// Messages with data in cells: writes the addresses of what is left of a chunk, and returns how
+// many bytes of it come before a cell ends.
 template <class Block>
-TUTTI_HD_COLD void write_addresses_in_cells(Block& block, std::uint32_t k, std::uint64_t done,
-                                            std::uint64_t in_message) {
+TUTTI_HD_COLD std::uint64_t next_in_cells(Block& block, std::uint32_t k, std::uint64_t done,
+                                          std::uint64_t left) {
   const Position& at = block.shared().at;
+  const View& view = block.shared().view;
+  const std::uint64_t in_message = bytes_before(block.shared().task, at, k) + done;
   for (std::uint32_t i = block.thread(); i < operands_of(*at.step); i += block.threads()) {
-    auto* const address = static_cast<std::byte*>(address_of(block, at, i, k, in_message));
-    const bool message =
-        at.operands[i].kind == OperandKind::kSend || at.operands[i].kind == OperandKind::kRecv;
-    block.shared().addresses[i] = message ? address : address + done;
+    const Operand& operand = at.operands[i];
+    std::byte* address = nullptr;
+    if (operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv) {
+      const bool sends = operand.kind == OperandKind::kSend;
+      const End& end = (sends ? view.sends : view.recvs)[operand.connection];
+      address = byte_at(payload_of(end, end.slot), in_message);
+    } else {
+      address = memory_of(block, at, operand, k) + done;
+    }
+    block.shared().addresses[i] = address;
   }
+  return least(left, kCellPayloadBytes - in_message % kCellPayloadBytes);
 }
 
 // A piece is a chunk, but where messages have data in cells. Called from one place, so that the
@@ -144,17 +154,14 @@ TUTTI_HD void move_pieces(Block& block) {
   const Position& at = block.shared().at;
   const bool in_cells = block.shared().task.messages == Messages::kCells && at.step->messages;
   const bool together = fit_together(at) && !in_cells;
-  std::uint64_t in_message = 0;
   for (std::uint32_t k = 0; k < chunks_of(at); ++k) {
-    const std::uint64_t bytes = chunk_bytes(block.shared().task, at, k);
-    for (std::uint64_t done = 0; done < bytes;) {
-      const std::uint64_t piece =
-          in_cells ? least(bytes - done, kCellPayloadBytes - in_message % kCellPayloadBytes)
-                   : bytes;
+    std::uint64_t left = chunk_bytes(block.shared().task, at, k);
+    for (std::uint64_t done = 0; left > 0;) {
+      std::uint64_t piece = left;
       if (!together) {
         block.sync();  // before the addresses are written again
         if (in_cells)
-          write_addresses_in_cells(block, k, done, in_message);
+          piece = next_in_cells(block, k, done, left);
         else
           write_addresses(block, at, k, 1, block.thread(), block.threads());
         block.sync();
@@ -162,7 +169,7 @@ TUTTI_HD void move_pieces(Block& block) {
       move_piece<Fold>(block, block.shared().addresses + (together ? k * operands_of(*at.step) : 0),
                        piece);
       done += piece;
-      in_message += piece;
+      left -= piece;
     }
   }
 }

@@ -32,7 +32,7 @@ TUTTI_HD inline void store_unit(std::byte* to, std::uint64_t unit, std::uint64_t
 template <class Block>
 TUTTI_HD_COLD void raise_missing(Block& block, const Position& at, std::uint32_t connection,
                                  std::uint64_t epoch, std::uint64_t seen) {
-  FaultPlace place = place_of(block.shared().view, at, connection, true);
+  FaultPlace place = place_of(block.shared().view, at, true);
   place.expected = epoch;
   place.seen = seen;
   raise(block, Fault::kTimeout, block.shared().view.recvs[connection].peer, place);
@@ -56,10 +56,12 @@ TUTTI_HD_COLD Awaited<format> await_line(Block& block, std::uint32_t connection,
     awaited.came = Packets<format>::accept(line, part, epoch, fetched, awaited.units);
     if (awaited.came) return true;
     const Patience::Answer answer = patience.wait(block);
-    if (answer == Patience::Answer::kOver)
+    // The last of a line's threads has its flag, and tells.
+    const bool over = answer == Patience::Answer::kOver && part + 1 == line_shape(format).threads;
+    if (over)
       raise_missing(block, block.shared().at, connection, epoch,
                     fetched.words[sizeof fetched.words / sizeof fetched.words[0] - 1]);
-    return any_of_line<format>(part, answer != Patience::Answer::kGoOn);
+    return any_of_line<format>(part, over || answer == Patience::Answer::kStopped);
   });
   return awaited;
 }
@@ -73,7 +75,7 @@ class PacketMover {
 
   explicit TUTTI_HD PacketMover(Block& block) : block_(block) {}
 
-  // The first line of every message that the step sends; and those that it receives are asked for.
+  // Sends the first line of every message of the step, and begins to load those that it receives.
   TUTTI_HD void open() {
     std::uint64_t units[kUnits] = {};
     if (part() == 0) units[0] = block_.shared().task.signature;

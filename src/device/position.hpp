@@ -6,7 +6,7 @@
 //   block() blocks() thread() threads()   its place
 //   warp()                                threads 0 to warp() - 1 look for work together
 //   sync()                                a barrier of its threads that orders memory among them
-//   warp_sync(), all(bool)                the same of the first warp, and a vote
+//   warp_sync(), all(bool)                the same of the first warp; all() is a vote besides
 //   pause()                               called between two looks
 //   now_ns()                              a clock
 //   shared(), room(), room_bytes()        its Shared, and memory of its own; both the same for all
@@ -18,8 +18,8 @@
 //   add(word)                             plus one; acquire and release; returns what was there
 //   together(function)                    the loads in it do not wait for each other
 //   look(function)                        a function that is called until it returns true
-// The last two only matter to who counts: `together` is one load after another for a clock, and
-// the looks that fail take the time that they wait, not more.
+// The last two matter to who counts alone: `together` counts as one load, and looks that fail count
+// as none, since they take the time that is waited for.
 #pragma once
 
 #include <cstddef>
@@ -163,12 +163,12 @@ TUTTI_HD_COLD void raise(Block& block, Fault fault, Rank peer, FaultPlace place)
 }
 
 [[nodiscard]] TUTTI_HD inline FaultPlace place_of(const View& view, const Position& at,
-                                                  std::uint32_t connection, bool receives) {
+                                                  bool receives) {
   FaultPlace place;
   place.lane = at.lane->number;
   place.slice = at.state->slice;
-  place.step = static_cast<std::uint32_t>(at.step - view.steps);
-  place.connection = connection;
+  place.step =
+      static_cast<std::uint32_t>(at.step - view.steps) - view.loops[at.lane->first_loop].first_step;
   place.receives = receives;
   return place;
 }

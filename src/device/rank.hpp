@@ -41,11 +41,19 @@ namespace tutti::device {
   return view;
 }
 
+// Sixteen bytes by a generic address: to shared memory, where store_bits() may not write.
+struct alignas(16) Sixteen {
+  std::uint32_t words[4];
+};
+TUTTI_HD inline void copy_sixteen(std::byte* to, const std::byte* from) {
+  *reinterpret_cast<Sixteen*>(to) = *reinterpret_cast<const Sixteen*>(from);
+}
+
 // A thread's share of `bytes` bytes, a multiple of 16.
 template <class Block>
 TUTTI_HD void copy_share(Block& block, std::byte* to, const std::byte* from, std::uint32_t bytes) {
   for (std::uint32_t i = 16 * block.thread(); i < bytes; i += 16 * block.threads())
-    store_bits<16>(to + i, load_bits<16>(from + i));
+    copy_sixteen(to + i, from + i);
 }
 
 // Waits until the peers are done with the operation before: each thread for some of them. Each look
@@ -74,8 +82,8 @@ TUTTI_HD_COLD void take_part(Block& block, const BlockPart& part, const View& vi
       if (!in_room) continue;
       auto* const to = reinterpret_cast<std::byte*>(&view.sends[i]);
       const std::byte* const from = image + part.ends + i * sizeof(End);
-      for (std::uint32_t byte = 0; byte < sizeof(End); byte += 16)
-        store_bits<16>(to + byte, load_bits<16>(from + byte));
+      for (std::uint32_t byte = 0; byte < sizeof(End); byte += sizeof(Sixteen))
+        copy_sixteen(to + byte, from + byte);
     }
     const auto* const lanes = reinterpret_cast<const Lane*>(image + part.lanes);
     for (std::uint32_t i = block.thread(); i < part.lane_count; i += block.threads()) {
@@ -105,6 +113,9 @@ TUTTI_HD_COLD void begin_task(Block& block, const Common& common, const LaunchTa
   block.together([&] {
     part = bound.parts + block.block();
     own = bound.own;
+    // Other threads write what is behind it in the task.
+    static_assert(sizeof(Task) >= sizeof(BoundTask) + sizeof(Common));
+    static_assert(sizeof(BoundTask) % sizeof(Sixteen) == 0);
     copy_share(block, reinterpret_cast<std::byte*>(static_cast<BoundTask*>(&shared.task)),
                reinterpret_cast<const std::byte*>(&bound), sizeof(BoundTask));
   });

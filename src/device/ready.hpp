@@ -2,9 +2,11 @@
 // Which step a block moves next: the first warp looks, one wait or operand a thread, and votes.
 //
 // A step is ready when its waits hold and its connections have a credit and a message. A message in
-// packets need not have come where the block owns one lane: whoever reads it waits for it, and
-// nothing else could be done meanwhile. With several lanes its first line must have come: then its
-// sender has begun the step, and a begun step depends on begun steps alone.
+// packets need not have come where all blocks own one lane each, on each rank: whoever reads it
+// waits for it, and nothing else could be done meanwhile. Otherwise its first line must have come:
+// then its sender has begun the step, and a begun step depends on begun steps alone. (If only some
+// blocks had one lane, these would begin steps whose own messages have not come, and send first
+// lines that others take for more.)
 #pragma once
 
 #include "device/position.hpp"
@@ -40,7 +42,7 @@ template <class Block>
   const std::uint64_t consumed = block.acquire(end.words->consumed);
   if (consumed - state.seen > state.next - state.seen) {
     state.corrupt = true;
-    FaultPlace place = place_of(block.shared().view, at, number, false);
+    FaultPlace place = place_of(block.shared().view, at, false);
     place.expected = state.next;
     place.seen = consumed;
     raise(block, Fault::kCorrupt, end.peer, place);
@@ -59,7 +61,7 @@ template <class Block>
   const std::uint64_t produced = block.acquire(end.words->produced);
   if (produced - state.seen > state.next + kMaxSlots - state.seen) {
     state.corrupt = true;
-    FaultPlace place = place_of(block.shared().view, at, number, true);
+    FaultPlace place = place_of(block.shared().view, at, true);
     place.expected = state.next;
     place.seen = produced;
     raise(block, Fault::kCorrupt, end.peer, place);
@@ -81,7 +83,7 @@ template <class Block>
 [[nodiscard]] TUTTI_HD_COLD bool signature_is_own(Block& block, const Position& at,
                                                   std::uint32_t number, std::uint64_t signature) {
   if (signature == block.shared().task.signature) return true;
-  FaultPlace place = place_of(block.shared().view, at, number, true);
+  FaultPlace place = place_of(block.shared().view, at, true);
   place.expected = block.shared().task.signature;
   place.seen = signature;
   raise(block, Fault::kSignature, block.shared().view.recvs[number].peer, place);
@@ -102,7 +104,7 @@ template <class Block>
   const Messages messages = block.shared().task.messages;
   End& end = block.shared().view.recvs[number];
   if (in_packets(messages)) {
-    if (block.shared().view.lane_count == 1) return true;
+    if (block.shared().task.one_lane && block.shared().view.lane_count == 1) return true;
     // Relaxed: whoever reads the line looks at its flag again.
     return is_flag(block.load(first_flag(end, messages)), connection_detail::epoch_of_next(end),
                    messages);
@@ -147,7 +149,7 @@ TUTTI_HD_COLD void raise_timeout(Block& block) {
       const Operand& operand = at.operands[i];
       const bool receives = operand.kind == OperandKind::kRecv;
       const End& end = (receives ? view.recvs : view.sends)[operand.connection];
-      FaultPlace place = place_of(view, at, operand.connection, receives);
+      FaultPlace place = place_of(view, at, receives);
       place.expected = end.own.next + (receives ? 1 : 0);
       place.seen = end.own.seen;
       return raise(block, Fault::kTimeout, end.peer, place);
@@ -159,7 +161,7 @@ TUTTI_HD_COLD void raise_timeout(Block& block) {
 // A lane of this block whose step is ready; kNoLane when all its lanes are done, or stopped. The
 // first warp.
 template <class Block>
-[[nodiscard]] TUTTI_HD std::uint32_t next_ready(Block& block) {
+[[nodiscard]] TUTTI_HD_COLD std::uint32_t next_ready(Block& block) {
   const Shared& shared = block.shared();
   std::uint32_t found = kNoLane;
   Patience patience;

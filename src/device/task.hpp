@@ -88,8 +88,8 @@ enum class Fault : std::uint32_t { kNone, kSignature, kCorrupt, kTimeout };
 struct FaultPlace {
   std::uint32_t block = 0, lane = 0;
   std::uint32_t slice = 0, step = 0;  // the step within the lane, loops counted once
-  std::uint32_t connection = 0;       // among the block's sends or recvs
   bool receives = false;              // a message is awaited, not a credit
+  // An epoch, a signature, or the number of messages or credits.
   std::uint64_t expected = 0, seen = 0;
 };
 inline constexpr int kFaultWords = 5;
@@ -103,9 +103,9 @@ struct HostWords {
 };
 
 TUTTI_HD inline void write_place(HostWords& words, const FaultPlace& at) {
-  const std::uint64_t packed[kFaultWords] = {
-      std::uint64_t{at.block} << 32 | at.lane, std::uint64_t{at.slice} << 32 | at.step,
-      std::uint64_t{at.connection} << 1 | (at.receives ? 1 : 0), at.expected, at.seen};
+  const std::uint64_t packed[kFaultWords] = {std::uint64_t{at.block} << 32 | at.lane,
+                                             std::uint64_t{at.slice} << 32 | at.step,
+                                             at.receives ? 1U : 0U, at.expected, at.seen};
   for (int i = 0; i < kFaultWords; ++i) words.place[i].store(packed[i], std::memory_order_relaxed);
 }
 
@@ -129,8 +129,7 @@ struct FaultFound {
                     .lane = low(0),
                     .slice = high(1),
                     .step = low(1),
-                    .connection = low(2) >> 1,
-                    .receives = (low(2) & 1) != 0,
+                    .receives = low(2) != 0,
                     .expected = packed[3],
                     .seen = packed[4]}};
 }
@@ -165,6 +164,7 @@ struct alignas(16) BoundTask {
   std::uint32_t rank_count = 1;
   Messages messages = Messages::kSlots;
   bool one_device = false;  // of all ranks
+  bool one_lane = false;    // of a replica, on each rank
 };
 
 struct Task : BoundTask, Common {

@@ -274,6 +274,9 @@ void count_ranks(const EventGraph& graph, ScheduleCounts& counts) {
     sum.remotes += graph.steps[step].remote_chunks;
     sum.transfers += message_chunks(graph, step);
   }
+  std::vector<std::uint32_t> lanes(graph.ranks.size());
+  for (const EventGraph::Lane& lane : graph.lanes)
+    counts.max_lanes = std::max(counts.max_lanes, ++lanes[lane.rank]);
   const auto each = static_cast<std::uint64_t>(graph.represented);
   for (const PathLength& sum : sums) {
     counts.max_steps = std::max(counts.max_steps, sum.steps);

@@ -28,6 +28,7 @@ struct ScheduleCounts {
   std::uint64_t path_steps = 0;      // steps on the longest path by steps
   std::uint64_t path_operands = 0;   // operands on the longest path by operands
   std::uint64_t max_steps = 0;       // of one rank
+  std::uint32_t max_lanes = 0;       // of one rank
   std::uint64_t max_operands = 0;    // of one rank
   std::uint64_t total_steps = 0;     // of all ranks
   std::uint64_t total_operands = 0;  // of all ranks

@@ -30,7 +30,8 @@ class DeviceRank {
   [[nodiscard]] device::FaultFound fault() const { return device::read_fault(host_); }
 
   // Once, when there are all ranks; they outlive this.
-  void place(const std::vector<device::RankWords*>& ranks, std::uint64_t timeout_ns) {
+  void place(const std::vector<device::RankWords*>& ranks, std::uint64_t timeout_ns,
+             bool one_lane) {
     std::vector<device::RankWords*> remotes;
     for (const Rank rank : plan_.remotes) remotes.push_back(ranks[static_cast<std::size_t>(rank)]);
     device::Image image(plan_, *device::encode_program(plan_),
@@ -43,7 +44,8 @@ class DeviceRank {
                          .own = &words_,
                          .ranks = ranks.data(),
                          .host = &host_,
-                         .timeout_ns = timeout_ns});
+                         .timeout_ns = timeout_ns,
+                         .one_lane = one_lane});
     memory_.resize(image.memory_bytes() / sizeof(Line) + 1);
     std::memcpy(memory_.data(), image.placed_at(memory_.data()->bytes).data(),
                 image.uploaded_bytes());

@@ -204,6 +204,7 @@ class EmulatedPlatform final : public device::Platform {
       tasks.push_back({arguments.common, arguments.tasks[i]});
     const Launch shape{.blocks = call.blocks_each,
                        .threads = shape_.threads,
+                       .warp = 2,
                        .device = &residency_of(call.device)};
     const auto found = [&]<class Fold>() {
       kernel = [shape, tasks] { tutti::test::launch<Fold>(shape, tasks); };

@@ -3,6 +3,7 @@
 // barriers of std::barrier, whose order ThreadSanitizer checks. What a thread waits for is counted.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -34,13 +35,12 @@ struct Costs {
 class EmulatedBlock {
  public:
   static constexpr int kLanes = 1;
-  static constexpr std::uint32_t kMostInWarp = 32;
 
   // What the threads of a block share.
   class Common {
    public:
-    Common(std::uint32_t threads, std::uint32_t room_bytes)
-        : warp(std::min(threads, kMostInWarp)),
+    Common(std::uint32_t threads, std::uint32_t threads_in_warp, std::uint32_t room_bytes)
+        : warp(std::min(threads, threads_in_warp)),
           barrier(threads),
           warp_barrier(warp),
           vote(warp, Vote{this}),
@@ -72,6 +72,7 @@ class EmulatedBlock {
   [[nodiscard]] std::uint32_t threads() const { return threads_; }
   [[nodiscard]] std::uint32_t warp() const { return common_.warp; }
   void sync() {
+    fenced_ = false;
     ++costs_.barriers;
     common_.barrier.arrive_and_wait();
   }
@@ -162,6 +163,7 @@ struct Launch {
   std::uint32_t blocks = 1;  // per task
   std::uint32_t threads = 1;
   std::uint32_t room_bytes = 20 << 10;
+  std::uint32_t warp = 32;      // threads that look for work, if there are so many
   Residency* device = nullptr;  // null: as many blocks as there are
 };
 struct Launched {
@@ -179,7 +181,8 @@ Costs launch(const Launch& shape, const std::vector<Launched>& tasks) {
     for (const Launched& one : tasks)
       for (std::uint32_t block = 0; block < shape.blocks; ++block) {
         if (shape.device != nullptr) shape.device->enter();
-        commons.push_back(std::make_unique<EmulatedBlock::Common>(shape.threads, shape.room_bytes));
+        commons.push_back(
+            std::make_unique<EmulatedBlock::Common>(shape.threads, shape.warp, shape.room_bytes));
         for (std::uint32_t thread = 0; thread < shape.threads; ++thread)
           running.emplace_back([&, &common = *commons.back(), block, thread] {
             EmulatedBlock self(block, shape.blocks, thread, shape.threads, common);

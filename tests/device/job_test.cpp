@@ -280,7 +280,7 @@ TEST(DeviceJob, BlocksThatAreNotResidentEndInATimeout) {
   constexpr int kBlocks = 8, kRanks = 4;  // one block each
   for (const bool enough : {true, false}) {
     EmulatedPlatform platform({.blocks = kBlocks});
-    Ranks ranks(platform, kRanks, 1, 50'000'000);
+    Ranks ranks(platform, kRanks, 1, enough ? 0 : 50'000'000);
     const int held = kBlocks - kRanks + (enough ? 0 : 1);
     platform.hold_blocks(0, held);
     const auto want = ranks.fill(500, random);

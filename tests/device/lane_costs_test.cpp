@@ -40,8 +40,9 @@ Costs costs_of(LaneJob& job, std::uint64_t count, std::uint32_t threads, std::ui
   return most;
 }
 
-// Launch, part of the program, states, number; two steps of one barrier before and one after; the
-// last look. One fence before the credits, one before the rank is done.
+// One barrier after the part of the program is taken, two steps of one before and one after, the
+// last look. One fence before the credits, one before the rank is done. (On a device LL128 loads
+// the lines of a source once more after their flags.)
 TEST(LaneCosts, OneShotOfPacketsAmongEightRanks) {
   for (const Messages messages : {Messages::kLl8, Messages::kLl16, Messages::kLl128}) {
     LaneJob job(**find_algorithm("one_shot"), 8, messages, options_for(messages));
@@ -84,7 +85,8 @@ TEST(LaneCosts, BarriersAreTwoAStepAndSlice) {
     EXPECT_LE(costs_of(job, 640, 2, slices).barriers, 2 * steps * slices + 2) << slices;
 }
 
-// A block that gets a message's first line and never the rest.
+// A message that never comes: the threads that read packets, and the warp that looks for the
+// others.
 TEST(LaneCosts, WhoeverWaitsForAPacketGivesUp) {
   for (const Messages messages :
        {Messages::kLl8, Messages::kLl16, Messages::kLl128, Messages::kSlots, Messages::kCells}) {

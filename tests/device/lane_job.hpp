@@ -28,7 +28,10 @@ class LaneJob {
       ranks_.push_back(std::make_unique<DeviceRank>(fabric_, *std::move(plan), messages, blocks));
       words_.push_back(&ranks_.back()->words());
     }
-    for (const auto& rank : ranks_) rank->place(words_, timeout_ns);
+    const bool one_lane = std::ranges::all_of(ranks_, [](const auto& rank) {
+      return rank->plan().lanes.size() == rank->plan().options.replicas;
+    });
+    for (const auto& rank : ranks_) rank->place(words_, timeout_ns, one_lane);
   }
 
   // A call of every rank; of the same operation, but for what a test changes.

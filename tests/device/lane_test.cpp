@@ -96,7 +96,8 @@ TEST_P(Lanes, SumExactly) {
     for (const std::uint64_t count : {1, 63, 1000, 5003}) {
       // With room for a program and its ends, or too little.
       const Launch shape{.threads = static_cast<std::uint32_t>(1 + random() % 3),
-                         .room_bytes = random() % 4 == 0 ? 64U : 20U << 10};
+                         .room_bytes = random() % 4 == 0 ? 64U : 20U << 10,
+                         .warp = static_cast<std::uint32_t>(1 + random() % 3)};
       all_reduce_ints(job, shape, count, random() % 2 == 0, random);
       if (HasFailure()) FAIL() << ranks << " ranks, seed " << seed();
     }
