@@ -85,6 +85,7 @@ template <int kAccessBytes>
 TUTTI_HD_INLINE Register<kAccessBytes> load_bits(const std::byte* from) {
   Register<kAccessBytes> bits{};
 #if TUTTI_ON_DEVICE
+  assert(__isGlobal(from));
   const std::size_t at = __cvta_generic_to_global(from);
   if constexpr (kAccessBytes == 16)
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -111,6 +112,7 @@ TUTTI_HD_INLINE Register<kAccessBytes> load_bits(const std::byte* from) {
 template <int kAccessBytes>
 TUTTI_HD_INLINE void store_bits(std::byte* to, const Register<kAccessBytes>& bits) {
 #if TUTTI_ON_DEVICE
+  assert(__isGlobal(to));  // shared memory is written by plain stores
   const std::size_t at = __cvta_generic_to_global(to);
   if constexpr (kAccessBytes == 16)
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(bits.words[0]),
