@@ -301,6 +301,7 @@ inline ScheduleCounts count_schedule(const Schedule& schedule,
         far.add(hosts, static_cast<Rank>(rank), step.destinations);
       }
     counts.max_steps = std::max(counts.max_steps, steps);
+    counts.max_lanes = std::max(counts.max_lanes, static_cast<std::uint32_t>(program.lanes.size()));
     counts.max_operands = std::max(counts.max_operands, operands);
     counts.total_steps += steps;
     counts.total_operands += operands;
