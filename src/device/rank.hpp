@@ -114,7 +114,9 @@ TUTTI_HD_COLD void begin_task(Block& block, const Common& common, const LaunchTa
     part = bound.parts + block.block();
     own = bound.own;
     // Other threads write what is behind it in the task.
-    static_assert(sizeof(Task) >= sizeof(BoundTask) + sizeof(Common));
+    static_assert(
+        offsetof(BoundTask, one_lane) + sizeof(bool) + alignof(Common) > sizeof(BoundTask),
+        "Common would begin in what pads BoundTask");
     static_assert(sizeof(BoundTask) % sizeof(Sixteen) == 0);
     copy_share(block, reinterpret_cast<std::byte*>(static_cast<BoundTask*>(&shared.task)),
                reinterpret_cast<const std::byte*>(&bound), sizeof(BoundTask));
