@@ -168,6 +168,8 @@ struct Memory {
 // or cannot be written, or it is there and is no checkpoint. For programs that ask before they
 // train.
 TUTTI_API void check_checkpoint_path(const std::filesystem::path& path);
+// Would load() find a checkpoint there? What it holds is not looked at.
+[[nodiscard]] TUTTI_API bool is_checkpoint(const std::filesystem::path& path);
 
 // Decoupled weight decay (Loshchilov and Hutter, 2019): decay applies to the parameters that have
 // `decays`, and is not part of the moments.

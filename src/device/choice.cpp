@@ -10,13 +10,13 @@
 #include "plan/choice.hpp"
 
 namespace tutti::device {
+namespace {
+
 struct Shape {
   Messages messages;
   std::uint64_t slot_bytes;  // of slots; of direct plans the most of a chunk in one slice
   bool direct = false;
 };
-
-namespace {
 
 // Packets for what is small: LL16, and LL128 where lines are whole. LL8 has LL16's share of payload
 // and clears each line besides; it is there for ways that show 16 bytes in parts.
@@ -82,6 +82,47 @@ std::uint64_t slices_of(std::uint64_t needed, std::uint64_t replicas, std::uint6
   return whole <= worth ? whole : needed;
 }
 
+bool fits(const Shape& shape, const ScheduleCounts& counts, const Forced& forced,
+          const Choice::Limits& limits) {
+  if (shape.direct != reads_peers(counts)) return false;
+  if (forced.protocol && *forced.protocol != protocol_of(shape)) return false;
+  // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
+  // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
+  if (shape.direct) return forced.algorithm != nullptr || limits.one_device;
+  if (forced.cells) return shape.messages == Messages::kCells;
+  if (forced.packets)
+    return in_packets(shape.messages) && format_of(shape.messages) == *forced.packets &&
+           (limits.whole_lines || shape.messages == Messages::kLl8);
+  if (in_packets(shape.messages)) return limits.whole_lines == (shape.messages != Messages::kLl8);
+  return shape.messages == Messages::kSlots;
+}
+
+// A block a replica, beside the others: the price is that of the one that has most to do. False: it
+// would need too many messages.
+bool price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t capacity,
+               std::uint64_t bytes, const Choice::Limits& limits) {
+  const std::uint64_t chunk = (bytes + counts.chunks - 1) / counts.chunks;
+  const std::uint64_t needed =
+      std::max<std::uint64_t>({1, candidate.options.min_slices,
+                               (chunk * counts.max_message_chunks + capacity - 1) / capacity});
+  const std::uint64_t replicas = candidate.options.replicas;
+  const std::uint64_t slices = slices_of(needed, replicas, chunk);
+  // Epochs count messages in 24 bits; half of it, as the cut may round up.
+  if (candidate.messages != Messages::kSlots && slices * counts.max_steps >= (1U << 23))
+    return false;
+  // Of the busiest block, which has several replicas if more are forced than there are blocks.
+  const std::uint64_t each = (replicas + limits.blocks_each - 1) / limits.blocks_each;
+  const std::uint64_t own = std::min(slices, (slices + replicas - 1) / replicas * each);
+  candidate.slices = static_cast<std::uint32_t>(slices);
+  candidate.one_lane = counts.max_lanes <= 1;
+  candidate.cost = price_plan(counts, costs_of(candidate.messages),
+                              {.bytes = (bytes * own + slices - 1) / slices,
+                               .slices = static_cast<std::uint32_t>(own),
+                               .replicas = 1,
+                               .cores = limits.ranks});
+  return true;
+}
+
 }  // namespace
 
 const HostCosts& costs_of(Messages messages) {
@@ -115,6 +156,7 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
                                              std::uint64_t bytes) {
   const std::span<const Algorithm* const> tried =
       forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
+  const std::vector<std::uint32_t> replicas_tried = replica_counts(forced, limits_.blocks_each);
   std::vector<Candidate> all;
   std::string why;
   bool fitted = false;
@@ -122,10 +164,10 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
     TUTTI_TRY_ASSIGN(const Counted* const counted, count(*algorithm, problem));
     const ScheduleCounts& counts = counted->counts;
-    for (const Shape& shape : kShapes)
-      for (const std::uint32_t replicas : replica_counts(forced, limits_.blocks_each)) {
-        if (!fits(shape, counts, forced)) continue;
-        fitted = true;
+    for (const Shape& shape : kShapes) {
+      if (!fits(shape, counts, forced, limits_)) continue;
+      fitted = true;
+      for (const std::uint32_t replicas : replicas_tried) {
         Candidate candidate = make_candidate(forced, shape, replicas, limits_.arena_bytes);
         candidate.algorithm = algorithm;
         const Result<std::uint64_t> capacity =
@@ -134,8 +176,10 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
           if (why.empty()) why = capacity.error().message;
           continue;
         }
-        if (price_one(candidate, counts, *capacity, bytes)) all.push_back(std::move(candidate));
+        if (price_one(candidate, counts, *capacity, bytes, limits_))
+          all.push_back(std::move(candidate));
       }
+    }
   }
   if (!all.empty()) return all;
   return make_error(Code::kNotSupported,
@@ -145,48 +189,6 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
                                 !why.empty() ? why
                                 : fitted     ? "it needs too many messages"
                                              : "it does not run in this way among these devices"));
-}
-
-bool Choice::fits(const Shape& shape, const ScheduleCounts& counts, const Forced& forced) const {
-  if (shape.direct != reads_peers(counts)) return false;
-  if (forced.protocol && *forced.protocol != protocol_of(shape)) return false;
-  // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
-  // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
-  if (shape.direct) return forced.algorithm != nullptr || limits_.one_device;
-  if (shape.messages == Messages::kLl128 && !limits_.whole_lines) return false;
-  if (forced.cells) return shape.messages == Messages::kCells;
-  if (forced.packets)
-    return in_packets(shape.messages) && format_of(shape.messages) == *forced.packets &&
-           (limits_.whole_pairs || shape.messages == Messages::kLl8);
-  if (shape.messages == Messages::kLl8) return !limits_.whole_pairs;
-  if (in_packets(shape.messages)) return limits_.whole_pairs;
-  return shape.messages == Messages::kSlots;
-}
-
-// A block a replica, beside the others: the price is that of the one that has most to do.
-bool Choice::price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t capacity,
-                       std::uint64_t bytes) const {
-  const std::uint64_t chunk = (bytes + counts.chunks - 1) / counts.chunks;
-  const std::uint64_t needed =
-      std::max<std::uint64_t>({1, candidate.options.min_slices,
-                               (chunk * counts.max_message_chunks + capacity - 1) / capacity});
-  const std::uint64_t replicas = candidate.options.replicas;
-  const std::uint64_t slices = slices_of(needed, replicas, chunk);
-  // Epochs count messages in 24 bits; half of it, as the cut may round up.
-  if (candidate.messages != Messages::kSlots && slices * counts.max_steps >= (1U << 23))
-    return false;
-  // Of the busiest block, which has several replicas if more are forced than there are blocks.
-  const std::uint64_t each = (replicas + limits_.blocks_each - 1) / limits_.blocks_each;
-  const std::uint64_t own = std::min(slices, (slices + replicas - 1) / replicas * each);
-  candidate.slices = static_cast<std::uint32_t>(slices);
-  candidate.one_lane = counts.max_lanes <= 1;
-  candidate.busy = static_cast<std::uint32_t>(std::min(slices, replicas));
-  candidate.cost = price_plan(counts, costs_of(candidate.messages),
-                              {.bytes = (bytes * own + slices - 1) / slices,
-                               .slices = static_cast<std::uint32_t>(own),
-                               .replicas = 1,
-                               .cores = limits_.ranks});
-  return true;
 }
 
 Result<Candidate> Choice::choose(const Forced& forced, const Problem& problem,

@@ -5,6 +5,7 @@
 // The constants are priors for one GPU's memory, not measured yet; no size stands here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,9 +24,10 @@ struct Candidate {
   PlanOptions options;
   Messages messages = Messages::kSlots;
   std::uint32_t slices = 1;
-  std::uint32_t busy = 1;  // replicas that have a slice
-  bool one_lane = false;   // has a replica, on each rank?
+  bool one_lane = false;  // has a replica, on each rank?
   PlanCost cost;
+  // Replicas that have a slice.
+  [[nodiscard]] std::uint32_t busy() const { return std::min(slices, options.replicas); }
   // Names the setting that would force it, as far as one exists, and how its messages move.
   [[nodiscard]] std::string name() const;
 };
@@ -33,7 +35,6 @@ struct Candidate {
 inline constexpr std::string_view kPriceSource = "priors for a block of an H100, not measured";
 
 [[nodiscard]] const HostCosts& costs_of(Messages messages);
-struct Shape;
 
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
@@ -42,8 +43,7 @@ class Choice {
     std::int32_t ranks = 1;
     std::uint32_t blocks_each = 1;  // that a rank may have resident
     std::uint64_t arena_bytes = 0;
-    bool whole_lines = true;  // 128 bytes of a warp are seen whole: LL128 may run
-    bool whole_pairs = true;  // 16 bytes of a thread: LL16 may
+    bool whole_lines = true;  // Platform::whole_lines: LL16 and LL128 may run
     bool one_device = true;   // of all ranks
   };
   explicit Choice(const Limits& limits) : limits_(limits) {}
@@ -62,11 +62,6 @@ class Choice {
     Collective collective;
     ScheduleCounts counts;
   };
-  [[nodiscard]] bool fits(const Shape& shape, const ScheduleCounts& counts,
-                          const Forced& forced) const;
-  // False: it would need too many messages.
-  [[nodiscard]] bool price_one(Candidate& candidate, const ScheduleCounts& counts,
-                               std::uint64_t capacity, std::uint64_t bytes) const;
   [[nodiscard]] Result<const Counted*> count(const Algorithm& algorithm, const Problem& problem);
 
   const Limits limits_;

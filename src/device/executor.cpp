@@ -19,7 +19,6 @@ Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns
                .blocks_each = job_->blocks_each(),
                .arena_bytes = job_->arena_bytes(),
                .whole_lines = job_->whole_lines(),
-               .whole_pairs = job_->whole_lines(),
                .one_device = job_->one_device()}) {}
 
 Status Executor::place(Bound& bound, const Program& program) {

@@ -42,8 +42,7 @@ class Part {
       Operand operand = whole_.operands[from.first_operand + i];
       if (operand.kind == OperandKind::kSend) operand.connection = own(sends, operand.connection);
       if (operand.kind == OperandKind::kRecv) operand.connection = own(recvs, operand.connection);
-      const bool message = operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;
-      step.messages = step.messages || message;
+      step.messages = step.messages || is_message(operand);
       program.operands.push_back(operand);
     }
     for (std::uint32_t i = 0; i < from.waits; ++i) {
@@ -146,7 +145,6 @@ Image::Image(const Plan& plan, const Program& given, const Bindings& bindings) {
   task_.scratch_versions = shape.scratch_versions;
   task_.replicas = shape.replicas;
   task_.fired_count = awaited ? lanes : 0;
-  task_.rank = static_cast<std::uint32_t>(plan.rank);
   task_.rank_count = static_cast<std::uint32_t>(shape.ranks);
   task_.messages = bindings.messages;
   task_.one_device = bindings.one_device;

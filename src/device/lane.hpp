@@ -44,10 +44,9 @@ template <class Block>
                                         std::uint32_t k) {
   const Operand& operand = at.operands[i];
   const Shared& shared = block.shared();
-  const bool sends = operand.kind == OperandKind::kSend;
-  if (!sends && operand.kind != OperandKind::kRecv) return memory_of(block, at, operand, k);
+  if (!is_message(operand)) return memory_of(block, at, operand, k);
   if (in_packets(shared.task.messages)) return nullptr;  // they have lines
-  const End& end = (sends ? shared.view.sends : shared.view.recvs)[operand.connection];
+  const End& end = end_of(shared.view, operand);
   return payload_of(end, end.slot).base + bytes_before(shared.task, at, k);
 }
 
@@ -130,19 +129,15 @@ template <class Block>
 TUTTI_HD_COLD std::uint64_t next_in_cells(Block& block, std::uint32_t k, std::uint64_t done,
                                           std::uint64_t left) {
   const Position& at = block.shared().at;
-  const View& view = block.shared().view;
   const std::uint64_t in_message = bytes_before(block.shared().task, at, k) + done;
   for (std::uint32_t i = block.thread(); i < operands_of(*at.step); i += block.threads()) {
     const Operand& operand = at.operands[i];
-    std::byte* address = nullptr;
-    if (operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv) {
-      const bool sends = operand.kind == OperandKind::kSend;
-      const End& end = (sends ? view.sends : view.recvs)[operand.connection];
-      address = byte_at(payload_of(end, end.slot), in_message);
-    } else {
-      address = memory_of(block, at, operand, k) + done;
+    if (!is_message(operand)) {
+      block.shared().addresses[i] = memory_of(block, at, operand, k) + done;
+      continue;
     }
-    block.shared().addresses[i] = address;
+    const End& end = end_of(block.shared().view, operand);
+    block.shared().addresses[i] = byte_at(payload_of(end, end.slot), in_message);
   }
   return least(left, kCellPayloadBytes - in_message % kCellPayloadBytes);
 }
@@ -222,8 +217,7 @@ TUTTI_HD void visit_ends(Block& block, const Position& at, Visit&& visit) {
   const View& view = block.shared().view;
   for (std::uint32_t i = block.thread(); i < operands_of(*at.step); i += block.warp()) {
     const Operand& operand = at.operands[i];
-    if (operand.kind == OperandKind::kSend) visit(view.sends[operand.connection], true);
-    if (operand.kind == OperandKind::kRecv) visit(view.recvs[operand.connection], false);
+    if (is_message(operand)) visit(end_of(view, operand), operand.kind == OperandKind::kSend);
   }
 }
 

@@ -96,6 +96,11 @@ TUTTI_HD inline void next_step(const View& view, std::uint32_t lane, std::uint32
   return operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kScratch;
 }
 
+// Of an operand that is a message.
+[[nodiscard]] TUTTI_HD inline End& end_of(const View& view, const Operand& operand) {
+  return (operand.kind == OperandKind::kSend ? view.sends : view.recvs)[operand.connection];
+}
+
 // Returns the bytes of the step's k-th chunk: scratch takes its size from the first operand that
 // names a real one.
 [[nodiscard]] TUTTI_HD_COLD inline std::uint64_t chunk_bytes(const Task& task, const Position& at,

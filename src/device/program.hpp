@@ -25,6 +25,10 @@ struct Operand {
   Span span;
 };
 
+[[nodiscard]] TUTTI_HD inline bool is_message(const Operand& operand) {
+  return operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;
+}
+
 // Wait::step is the index of the other lane's step in one slice, repetitions unrolled.
 struct LoopWait {
   Wait wait;

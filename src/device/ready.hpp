@@ -33,6 +33,17 @@ template <class Block>
   return block.acquire(shared.task.fired[loop_wait.wait.lane]) > needed;
 }
 
+// The other end wrote a counter that cannot be.
+template <class Block>
+TUTTI_HD_COLD void raise_corrupt(Block& block, const Position& at, End& end, bool receives,
+                                 std::uint64_t seen) {
+  end.own.corrupt = true;
+  FaultPlace place = place_of(block.shared().view, at, receives);
+  place.expected = end.own.next;
+  place.seen = seen;
+  raise(block, Fault::kCorrupt, end.peer, place);
+}
+
 // Is there room for the next message?
 template <class Block>
 [[nodiscard]] TUTTI_HD bool can_send_on(Block& block, const Position& at, std::uint32_t number) {
@@ -41,11 +52,7 @@ template <class Block>
   if (state.next - state.seen < end.slots) return !state.corrupt;
   const std::uint64_t consumed = block.acquire(end.words->consumed);
   if (consumed - state.seen > state.next - state.seen) {
-    state.corrupt = true;
-    FaultPlace place = place_of(block.shared().view, at, false);
-    place.expected = state.next;
-    place.seen = consumed;
-    raise(block, Fault::kCorrupt, end.peer, place);
+    raise_corrupt(block, at, end, false, consumed);
     return false;
   }
   state.seen = consumed;
@@ -60,11 +67,7 @@ template <class Block>
   if (state.seen > state.next) return true;
   const std::uint64_t produced = block.acquire(end.words->produced);
   if (produced - state.seen > state.next + kMaxSlots - state.seen) {
-    state.corrupt = true;
-    FaultPlace place = place_of(block.shared().view, at, true);
-    place.expected = state.next;
-    place.seen = produced;
-    raise(block, Fault::kCorrupt, end.peer, place);
+    raise_corrupt(block, at, end, true, produced);
     return false;
   }
   state.seen = produced;
@@ -148,7 +151,7 @@ TUTTI_HD_COLD void raise_timeout(Block& block) {
       if (operand_ready(block, at, i)) continue;
       const Operand& operand = at.operands[i];
       const bool receives = operand.kind == OperandKind::kRecv;
-      const End& end = (receives ? view.recvs : view.sends)[operand.connection];
+      const End& end = end_of(view, operand);
       FaultPlace place = place_of(view, at, receives);
       place.expected = end.own.next + (receives ? 1 : 0);
       place.seen = end.own.seen;

@@ -160,7 +160,6 @@ struct alignas(16) BoundTask {
   std::uint32_t scratch_versions = 1;
   std::uint32_t replicas = 1;
   std::uint32_t fired_count = 0;  // lanes of which some step is awaited by another block; 0 or all
-  std::uint32_t rank = 0;
   std::uint32_t rank_count = 1;
   Messages messages = Messages::kSlots;
   bool one_device = false;  // of all ranks

@@ -127,6 +127,8 @@ fs::path present(const fs::path& path) {
 
 }  // namespace
 
+bool is_checkpoint(const fs::path& path) { return fs::exists(present(path) / kIndexFile); }
+
 std::string load_checkpoint(const Kept& kept, const fs::path& given, Progress& progress) {
   const fs::path path = present(given);
   CheckpointIndex index;

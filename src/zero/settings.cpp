@@ -3,40 +3,27 @@
 
 #include <bit>
 
+#include "zero/checkpoint_index.hpp"
+
 namespace tutti::zero {
 namespace {
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo).
-class Hash {
- public:
-  void add(std::uint64_t value) {
-    for (int i = 0; i < 8; ++i) add_byte(static_cast<unsigned char>(value >> (8 * i)));
-  }
-  void add(const std::string& text) {
-    add(text.size());
-    for (const char each : text) add_byte(static_cast<unsigned char>(each));
-  }
-  [[nodiscard]] std::uint64_t value() const { return hash_; }
+std::uint64_t digest(const std::string& text) {
+  constexpr int kHex = 16;
+  return std::stoull(checksum_of(text.data(), text.size()).substr(0, kHex), nullptr, kHex);
+}
 
- private:
-  void add_byte(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001B3ULL; }
-  std::uint64_t hash_ = 0xCBF29CE484222325ULL;
-};
-
-std::uint64_t hash_of(std::span<const Unit> units) {
-  Hash hash;
+std::string text_of(std::span<const Unit> units) {
+  std::string text;
   for (const Unit& unit : units) {
-    hash.add(unit.name);
-    hash.add(unit.parameters.size());
+    text += unit.name + '\n';
     for (const Parameter& parameter : unit.parameters) {
-      hash.add(parameter.name);
-      hash.add(parameter.shape.size());
-      for (const std::int64_t extent : parameter.shape)
-        hash.add(static_cast<std::uint64_t>(extent));
-      hash.add(parameter.decays ? 1 : 0);
+      text += parameter.name + '\0' + (parameter.decays ? "decays" : "");
+      for (const std::int64_t extent : parameter.shape) text += ' ' + std::to_string(extent);
+      text += '\0';
     }
   }
-  return hash.value();
+  return text;
 }
 
 template <typename Number>
@@ -65,17 +52,17 @@ std::vector<Setting> settings_of(std::span<const Unit> units, const Config& conf
           real("Config::clip_norm", config.clip_norm),
           real("Config::loss_scaling.initial", config.loss_scaling.initial),
           {"Config::loss_scaling.growth_steps", number(config.loss_scaling.growth_steps)},
-          {"units (their names, parameters or shapes)", hash_of(units), false}};
+          {"units (their names, parameters or shapes)", digest(text_of(units)), false}};
 }
 
 std::vector<Setting> settings_of(const Servers& servers) {
-  Hash arrivals;
-  for (const int worker : servers.arrivals) arrivals.add(number(worker));
+  std::string arrivals;
+  for (const int worker : servers.arrivals) arrivals += std::to_string(worker) + ' ';
   return {{"Servers::count", number(servers.count)},
           {"Servers::colocated", number(servers.colocated)},
           {"Servers::asynchronous", number(servers.asynchronous)},
           {"Servers::staleness", number(servers.staleness)},
-          {"Servers::arrivals", arrivals.value(), false}};
+          {"Servers::arrivals", digest(arrivals), false}};
 }
 
 std::vector<Setting> settings_of(const AdamW& optimizer) {
@@ -113,9 +100,9 @@ std::string difference(std::span<const Setting> own, std::span<const std::uint64
 }
 
 std::uint64_t digest_of(std::span<const Setting> settings) {
-  Hash hash;
-  for (const Setting& setting : settings) hash.add(setting.value);
-  return hash.value();
+  std::string text;
+  for (const Setting& setting : settings) text += std::to_string(setting.value) + ' ';
+  return digest(text);
 }
 
 }  // namespace tutti::zero

@@ -2,8 +2,8 @@
 // Where the optimizer's arrays lie between updates: the seam for a second memory, such as the
 // host's beside a device, and for disk.
 //
-// An update, a checkpoint and a fingerprint go through the units in order, acquire one at a time
-// and tell which comes next, so a tier needs room for two units in memory, whatever the model.
+// Whoever needs arrays goes through the units in order and acquires one at a time; an update tells
+// which comes next. So a tier needs room for two units in memory, whatever the model.
 #pragma once
 
 #include <cstdint>

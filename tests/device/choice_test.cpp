@@ -65,12 +65,12 @@ TEST(DeviceChoice, KeepsItsBlocksBusy) {
             fmt::format("{} ranks, {} blocks, {} bytes: {}", ranks, blocks, bytes, chosen->name());
         EXPECT_LE(chosen->options.replicas, blocks) << what;
         // All of them, or as many as have a few KiB of a chunk.
-        EXPECT_TRUE(chosen->busy == chosen->options.replicas ||
-                    bytes / chosen->busy < 2 * kLeastPiece * static_cast<std::uint64_t>(ranks))
-            << what << ", busy " << chosen->busy;
+        EXPECT_TRUE(chosen->busy() == chosen->options.replicas ||
+                    bytes / chosen->busy() < 2 * kLeastPiece * static_cast<std::uint64_t>(ranks))
+            << what << ", busy " << chosen->busy();
         // What is large takes all that there are.
         if (bytes == sizes().back()) {
-          EXPECT_GE(chosen->busy, std::min(blocks, 32U) * 3 / 4) << what;
+          EXPECT_GE(chosen->busy(), std::min(blocks, 32U) * 3 / 4) << what;
         }
       }
     }

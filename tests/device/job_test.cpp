@@ -570,11 +570,8 @@ TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
 
 TEST(DeviceChoice, WherePairsMayComeInPartsPacketsAreLl8) {
   for (const bool whole : {true, false}) {
-    device::Choice choice({.ranks = 8,
-                           .blocks_each = 16,
-                           .arena_bytes = kArena,
-                           .whole_lines = whole,
-                           .whole_pairs = whole});
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
     const auto chosen = choice.choose(forced("auto@flagged"), kAmongEight, 8);
     ASSERT_TRUE(chosen);
     EXPECT_EQ(chosen->messages == device::Messages::kLl8, !whole) << chosen->name();

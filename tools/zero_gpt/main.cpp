@@ -62,12 +62,11 @@ void check_writable(const char* flag, const std::string& path) {
 }
 
 void check_folder(const char* flag, const std::string& path, bool loads) {
-  namespace fs = std::filesystem;
   try {
     if (!loads)
       zero::check_checkpoint_path(path);
-    else if (!fs::exists(fs::path(path) / "index.json") && !fs::is_directory(path + ".old"))
-      throw std::runtime_error(path + " is no checkpoint: it has no file index.json");
+    else if (!zero::is_checkpoint(path))
+      throw std::runtime_error(path + " is no checkpoint");
   } catch (const std::exception& error) {
     throw std::invalid_argument(fmt::format("{}: {}", flag, error.what()));
   }

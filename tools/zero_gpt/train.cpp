@@ -114,7 +114,7 @@ Trainer::Trainer(Communicator& comm, const Options& options, const TextSource& s
       source_(source),
       text_(text),
       threads_(threads_of(options)),
-      learner_((check_same_flags(comm, options, text), comm), engine_units(options.size), options),
+      learner_(comm, engine_units(options.size), options),
       model_(learner_.model()) {
   blas_ = find_blas(threads_.count());
   if (model_ == nullptr) return;
@@ -435,6 +435,7 @@ std::string Trainer::finish() {
 
 std::string train(Communicator& comm, const Options& options, const TextSource& source,
                   const Text& text) {
+  check_same_flags(comm, options, text);
   return Trainer(comm, options, source, text).run();
 }
 
