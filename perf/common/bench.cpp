@@ -133,6 +133,11 @@ void Bench::run() {
     }
 }
 
+void Bench::force(const std::string& algorithm) {
+  for (int i = 0; i < ranks_.count(); ++i) ranks_.comm(i).set_algorithm(algorithm.c_str());
+  forced_ = algorithm;
+}
+
 // Measures all sizes for one type, operation and root.
 void Bench::run_sizes() {
   for (const std::uint64_t bytes : sizes_of(options_)) {
@@ -143,6 +148,7 @@ void Bench::run_sizes() {
     row.type = type_name(spec_.type);
     row.op = tool_.info().reduces() ? op_name(spec_.op) : tool_.op_name;
     row.root = tool_.info().rooted ? root_ : -1;
+    row.forced = forced_;
     if (place_.reporter != nullptr) place_.reporter->row_started(row);
     for (const bool in_place : {false, true}) {
       Measurement measurement = measure(walk, in_place);

@@ -105,6 +105,8 @@ class Bench {
   ~Bench();
   // All types, operations and sizes, once. Throws Exception when the library reports an error.
   void run();
+  // What follows runs by this name, which its rows bear, until the next one. Throws Exception.
+  void force(const std::string& algorithm);
 
   // Sums over all run() so far; meaningful with a reporter.
   [[nodiscard]] std::int64_t wrong() const { return wrong_; }
@@ -185,6 +187,7 @@ class Bench {
   Streams streams_;
   std::vector<RankBuffers> buffers_;
   DataSpec spec_;
+  std::string forced_;  // the rows' name
   int root_ = 0;
   std::size_t element_ = 4;
   std::int64_t wrong_ = 0;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,9 +45,10 @@ class Gpus {
   // Returns whether all work on the stream has ended. Throws what a kernel met.
   [[nodiscard]] virtual bool idle(Stream stream) = 0;
 
-  // Work that is put on the stream between the two calls is recorded and does not run.
-  virtual void begin_capture(Stream stream) = 0;
-  [[nodiscard]] virtual Graph end_capture(Stream stream) = 0;
+  // Work that is put on the streams between the two calls is recorded as one graph and does not
+  // run. Streams of one GPU, at least one.
+  virtual void begin_capture(std::span<const Stream> streams) = 0;
+  [[nodiscard]] virtual Graph end_capture(std::span<const Stream> streams) = 0;
   virtual void launch(Graph graph, Stream stream) = 0;
   virtual void free_graph(Graph graph) noexcept = 0;
 

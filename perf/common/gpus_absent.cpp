@@ -5,7 +5,7 @@
 namespace tutti::perf {
 
 FoundGpus find_gpus() {
-  return {nullptr, "built without CUDA: configure with TUTTI_CUDA=ON where nvcc 12.1 or newer is"};
+  return {nullptr, "built without CUDA: configure with TUTTI_CUDA=ON where nvcc 12.3 or newer is"};
 }
 
 }  // namespace tutti::perf

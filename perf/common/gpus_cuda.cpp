@@ -84,23 +84,26 @@ class CudaGpus : public Gpus {
     return true;
   }
 
-  // By thread: other threads capture and instantiate at the same time.
-  void begin_capture(Stream stream) override {
-    check(
-        cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal),
-        "cannot capture a graph");
-  }
-  Graph end_capture(Stream stream) override {
-    cudaGraph_t captured = nullptr;
-    check(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured),
+  // By thread: other threads capture and instantiate at the same time. The other streams are part
+  // of the first one's capture from the event on that they wait for.
+  void begin_capture(std::span<const Stream> streams) override {
+    const auto first = static_cast<cudaStream_t>(streams[0]);
+    check(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal),
           "cannot capture a graph");
+    for (const Stream other : streams.subspan(1)) follow(other, first);
+  }
+  Graph end_capture(std::span<const Stream> streams) override {
+    const auto first = static_cast<cudaStream_t>(streams[0]);
+    for (const Stream other : streams.subspan(1)) follow(first, other);
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamEndCapture(first, &captured), "cannot capture a graph");
     cudaGraphExec_t graph = nullptr;
     const cudaError_t made = cudaGraphInstantiate(&graph, captured, 0);
     static_cast<void>(cudaGraphDestroy(captured));
     check(made, "cannot instantiate a graph");
     // At its first launch a graph that is not there yet may wait for kernels that run, and these
     // for that launch, where ranks share a GPU.
-    const cudaError_t there = cudaGraphUpload(graph, static_cast<cudaStream_t>(stream));
+    const cudaError_t there = cudaGraphUpload(graph, first);
     if (there != cudaSuccess) free_graph(graph);
     check(there, "cannot upload a graph");
     return graph;
@@ -137,6 +140,15 @@ class CudaGpus : public Gpus {
   struct Memory {
     std::size_t free = 0, total = 0;
   };
+  // What is put on `later` from here on comes after what is on `earlier` now.
+  static void follow(Stream later, Stream earlier) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cannot make an event");
+    cudaError_t done = cudaEventRecord(event, static_cast<cudaStream_t>(earlier));
+    if (done == cudaSuccess) done = cudaStreamWaitEvent(static_cast<cudaStream_t>(later), event, 0);
+    static_cast<void>(cudaEventDestroy(event));  // once it has happened
+    check(done, "cannot order two streams");
+  }
   Memory memory_of(int gpu) {
     int before = 0;
     check(cudaGetDevice(&before), "no current GPU");

@@ -166,6 +166,7 @@ class Process {
   tuttiConfig_t config() const {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     if (options_.timeout_s > 0) config.opTimeoutMs = options_.timeout_s * 1000;
+    if (options_.ctas > 0) config.minCTAs = config.maxCTAs = options_.ctas;
     return config;
   }
 
@@ -220,9 +221,9 @@ class Process {
 
   // `all` are the thread's ranks of the job, `ranks` those of its group; the same without groups.
   void run_ranks(int thread, ThreadRanks& all, ThreadRanks& ranks, std::unique_ptr<Bench>& bench) {
-    if (!options_.algorithm.empty())
-      for (int i = 0; i < ranks.count(); ++i)
-        ranks.comm(i).set_algorithm(options_.algorithm.c_str());
+    const std::vector<std::string> names = options_.algorithms();
+    if (names.size() == 1 && !names[0].empty())
+      for (int i = 0; i < ranks.count(); ++i) ranks.comm(i).set_algorithm(names[0].c_str());
     const bool speaks = all.first_rank() == 0;
     if (options_.launched) {  // the ranks tell each other what no parent could
       const auto places = gather_places(all, job_.process(), job_.processes(), host_name());
@@ -245,7 +246,10 @@ class Process {
         BenchPlace{ranks.first_rank() / local_ranks(), ranks.all_ranks() / local_ranks(),
                    speaks ? &report_ : nullptr, gpus_});
     for (int cycle = 0; options_.run_cycles == 0 || cycle < options_.run_cycles; ++cycle)
-      bench->run();
+      if (names.size() == 1)
+        bench->run();
+      else
+        for (const std::string& name : names) run_by(name, *bench, speaks);
     // It covers all groups: the first thread of each group reports.
     std::vector<double> wrong(static_cast<std::size_t>(all.count()), 0);
     if (ranks.first_rank() == 0) wrong[0] = static_cast<double>(bench->wrong());
@@ -255,6 +259,18 @@ class Process {
     summary_.average_busbw = bench->average_busbw();
     summary_.completed = true;
     if (options_.report_memory) memory_line_ = memory_line(after_init, bench->buffer_bytes());
+  }
+
+  // All ranks find alike that a name cannot run, and go on with the next.
+  void run_by(const std::string& name, Bench& bench, bool speaks) {
+    if (speaks) report_.comment(fmt::format("# algorithm {}\n", name));
+    try {
+      bench.force(name);
+      bench.run();
+    } catch (const Exception& error) {
+      if (error.code() != tuttiNotSupported) throw;
+      if (speaks) report_.skipped(fmt::format("{}: {}", name, error.what()));
+    }
   }
 
   // Returns the memory that -M reports: on GPUs the use by anyone, else that of this process.

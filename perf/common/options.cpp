@@ -85,7 +85,12 @@ void add_own_flags(CLI::App& app, Options& options) {
                  "processes to fork, each with -t threads of -g ranks; not under a launcher, whose "
                  "processes count")
       ->default_val(1);
-  app.add_option("--algo", options.algorithm, "force an algorithm (tutti-info lists them)");
+  app.add_option(
+      "--algo", options.algorithm,
+      "force an algorithm (tutti-info lists them); several, between commas, are measured\n"
+      "one after another, without those that cannot run");
+  app.add_option("--ctas", options.ctas,
+                 "blocks of its GPU that a rank takes, at most (minCTAs and maxCTAs); needs a GPU");
   app.add_flag("--async", options.asynchronous,
                "on host memory: calls on a stream (tuttiStreamCreate) for each rank; with -C 1 the "
                "time of the calls alone");
@@ -199,6 +204,7 @@ std::string check_bounds(const Raw& raw, const Options& options) {
       {"-y", raw.stream_null, 0, 1},
       {"-G", options.graph_launches, 0, 1'000'000},
       {"-R", options.local_register, 0, 2},
+      {"--ctas", options.ctas, 0, 1024},
       {"-T", options.timeout_s, 0, 1'000'000},
       {"-a", raw.average, 0, 3},
       {"-u", options.unalign, 0, 1 << 20},
@@ -243,15 +249,13 @@ void add_notes(Options& options) {
   constexpr std::string_view kNotYet = "this version does not have this feature";
   note(host && options.default_stream, "-y", kHost);
   note(host && options.graph_launches > 0, "-G", kHost);
+  note(host && options.ctas > 0, "--ctas", kHost);
   note(!host && options.asynchronous, "--async", "calls on GPUs are always on streams");
   note(!host && options.local_register == 1, "-R 1", kNotYet);
   note(!host && options.local_register == 2, "-R 2", "windows are in host memory only");
   note(options.cta_policy != 0, "-x", host ? kHost : kNotYet);
   note(options.device_implementation != 0, "-D", host ? kHost : kNotYet);
   note(options.device_cta_count != 16, "-V", host ? kHost : kNotYet);
-  if (!host && options.explain)
-    options.notes.emplace_back(
-        "--explain shows prices and the choice for host memory only, not for GPUs");
 }
 
 // Returns a line about an option that a graph cannot serve; nothing if there is none.
@@ -264,6 +268,17 @@ std::string check_graph(const Options& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> Options::algorithms() const {
+  std::vector<std::string> names;
+  std::size_t begin = 0;
+  do {
+    const std::size_t end = std::min(algorithm.find(',', begin), algorithm.size());
+    names.push_back(algorithm.substr(begin, end - begin));
+    begin = end + 1;
+  } while (begin <= algorithm.size());
+  return names;
+}
 
 std::string choose_memory(Options& options, const std::string& absence) {
   const bool device = options.memory == Memory::kDevice;

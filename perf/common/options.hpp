@@ -54,10 +54,13 @@ struct Options {
   std::string json_path;                                // -J
   Average average = Average::kAverage;                  // -a
   bool report_memory = false;                           // -M
-  int unalign = 0;                       // -u: elements by which buffers start off a page
-  bool per_iteration = false;            // -I
-  int per_iteration_skip = 0;            // -K
-  std::string algorithm;                 // --algo, else TUTTI_ALGO; empty: the library chooses
+  int unalign = 0;             // -u: elements by which buffers start off a page
+  bool per_iteration = false;  // -I
+  int per_iteration_skip = 0;  // -K
+  // --algo, else TUTTI_ALGO; empty: the library chooses. Several, between commas, one after
+  // another.
+  std::string algorithm;
+  [[nodiscard]] std::vector<std::string> algorithms() const;  // one or more
   bool asynchronous = false;             // --async: calls on streams, on host memory too
   bool startup = false;                  // --startup
   bool show_plan = false;                // --plan
@@ -70,6 +73,7 @@ struct Options {
   Memory memory = Memory::kAuto;         // --memory; after choose_memory never kAuto
   bool default_stream = false;           // -y: operations go on the default stream
   int graph_launches = 0;                // -G: replays of the graph of a measurement; 0: no graph
+  int ctas = 0;                          // --ctas: blocks of its GPU a rank takes; 0: the default
   int local_register = 0;                // -R
   int cta_policy = 0;                    // -x
   int device_implementation = 0;         // -D

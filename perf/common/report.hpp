@@ -71,6 +71,7 @@ struct Row {
   std::string type, op;
   int root = -1;
   Measurement out_of_place, in_place;
+  std::string forced = {};  // where several algorithms are measured: which
 };
 
 struct Summary {

@@ -145,6 +145,7 @@ void JsonReport::add(const Row& row, const Options& options) {
             {"type", row.type},
             {"redop", row.op},
             {"root", fmt::format("{:6}", row.root)}};
+  if (!row.forced.empty()) json["algorithm"] = row.forced;
   json["out_of_place"] = measurement_json(row.out_of_place, options);
   if (row.out_of_place.iterations)
     json["out_of_place_per_iter"] = iterations_json(*row.out_of_place.iterations);

@@ -63,25 +63,32 @@ void Streams::wait() {
 
 void Graphs::begin() {
   for (int i = 0; i < streams_.count(); ++i) {
-    streams_.use(i);
-    streams_.gpus_->begin_capture(streams_.of(i));
+    const int gpu = streams_.gpus_->of_rank(streams_.ranks_.rank(i));
+    auto found = std::ranges::find(graphs_, gpu, &OfGpu::gpu);
+    if (found == graphs_.end()) found = graphs_.insert(found, OfGpu{.gpu = gpu});
+    found->streams.push_back(streams_.of(i));
+  }
+  for (const OfGpu& one : graphs_) {
+    streams_.gpus_->use(one.gpu);
+    streams_.gpus_->begin_capture(one.streams);
   }
 }
 
 void Graphs::end() {
-  for (int i = 0; i < streams_.count(); ++i) {
-    streams_.use(i);
-    graphs_.push_back(streams_.gpus_->end_capture(streams_.of(i)));
+  for (OfGpu& one : graphs_) {
+    streams_.gpus_->use(one.gpu);
+    one.graph = streams_.gpus_->end_capture(one.streams);
   }
 }
 
 Graphs::~Graphs() {
-  for (const Gpus::Graph graph : graphs_) streams_.gpus_->free_graph(graph);
+  for (const OfGpu& one : graphs_)
+    if (one.graph != nullptr) streams_.gpus_->free_graph(one.graph);
 }
 
+// The other streams of a GPU have nothing to do meanwhile.
 void Graphs::launch() {
-  for (int i = 0; i < streams_.count(); ++i)
-    streams_.gpus_->launch(graphs_[static_cast<std::size_t>(i)], streams_.of(i));
+  for (const OfGpu& one : graphs_) streams_.gpus_->launch(one.graph, one.streams[0]);
 }
 
 Marks::Marks(Streams& streams, std::size_t most) : streams_(streams), most_(most) {

@@ -49,7 +49,8 @@ class Streams {
   std::vector<tuttiStream_t> host_streams_;  // --async
 };
 
-// Records the work that the constructor's `issue` puts on the streams as one graph per rank.
+// Records the work that the constructor's `issue` puts on the streams: a graph for each GPU, in
+// which an operation of all the thread's ranks on it is one launch.
 class Graphs {
  public:
   template <class Issue>
@@ -67,8 +68,13 @@ class Graphs {
   void begin();
   void end();
 
+  struct OfGpu {
+    int gpu = 0;
+    std::vector<Gpus::Stream> streams = {};  // of its ranks
+    Gpus::Graph graph = nullptr;
+  };
   Streams& streams_;
-  std::vector<Gpus::Graph> graphs_;
+  std::vector<OfGpu> graphs_;
 };
 
 // Points in the streams of all of a thread's ranks.

@@ -46,7 +46,6 @@ Contender make_contender(const Settings& settings, const Forced& forced, Contend
     const Protocol protocol = kShapes[shape].protocol;
     if (direct != (protocol == Protocol::kDirect)) continue;
     if (forced.protocol && *forced.protocol != protocol) continue;
-    if (forced.packets) continue;  // for devices
     admitted = true;
     Result<Candidate> candidate =
         make_candidate(settings, forced, *contender.algorithm, contender.problem, shape);
@@ -56,10 +55,8 @@ Contender make_contender(const Settings& settings, const Forced& forced, Contend
       contender.why_none = std::move(candidate).error().message;
   }
   if (!admitted)
-    contender.why_none = forced.packets
-                             ? fmt::format("{} forces a format for device memory", forced.name)
-                             : fmt::format("{} does not run with the protocol {}",
-                                           contender.algorithm->name, name_of(*forced.protocol));
+    contender.why_none = fmt::format("{} does not run with the protocol {}",
+                                     contender.algorithm->name, name_of(*forced.protocol));
   return contender;
 }
 

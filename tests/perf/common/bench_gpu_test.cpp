@@ -136,6 +136,28 @@ TEST_F(BenchOnGpus, OneLaunchHasNoWarmFigure) {
   EXPECT_FALSE(measurements[0].graph->warm_us);
 }
 
+TEST_F(BenchOnGpus, TheRanksOfAGpuAreOneGraph) {
+  FakeGpus& gpus = library()->gpus;
+  ThreadRanks ranks(Communicator::init_all(5), 0, 5);
+  {
+    Streams streams(&gpus, ranks, gpu_options());
+    const int before = gpus.made;
+    int done = 0;
+    Graphs graphs(streams, [&] {
+      for (int i = 0; i < 5; ++i) gpus.enqueue(streams.of(i), [&] { ++done; });
+    });
+    EXPECT_EQ(gpus.made, before + 2);
+    streams.wait();
+    EXPECT_EQ(done, 0);
+    for (int launch = 1; launch <= 3; ++launch) {
+      graphs.launch();
+      streams.wait();
+      EXPECT_EQ(done, 5 * launch);
+    }
+  }
+  ranks.finish();
+}
+
 TEST_F(BenchOnGpus, AWrongByteOfAGraphIsFound) {
   library()->spoilt = 1 + 4;  // captured last
   Options options = gpu_options();

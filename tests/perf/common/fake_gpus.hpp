@@ -60,12 +60,19 @@ class FakeGpus : public Gpus {
     return of.pending.empty();
   }
 
-  void begin_capture(Stream stream) override { static_cast<FakeStream*>(stream)->captures = true; }
-  Graph end_capture(Stream stream) override {
-    FakeStream& of = *static_cast<FakeStream*>(stream);
-    of.captures = false;
+  void begin_capture(std::span<const Stream> streams) override {
+    for (const Stream stream : streams) static_cast<FakeStream*>(stream)->captures = true;
+  }
+  Graph end_capture(std::span<const Stream> streams) override {
     ++made;
-    return new FakeGraph{std::exchange(of.recorded, {})};
+    auto* const graph = new FakeGraph;
+    for (const Stream stream : streams) {
+      FakeStream& of = *static_cast<FakeStream*>(stream);
+      of.captures = false;
+      graph->work.insert(graph->work.end(), of.recorded.begin(), of.recorded.end());
+      of.recorded.clear();
+    }
+    return graph;
   }
   void launch(Graph graph, Stream stream) override {
     FakeGraph& of = *static_cast<FakeGraph*>(graph);

@@ -57,6 +57,21 @@ TEST(Options, ALaunchersProcessesTakeThePlaceOfProcs) {
   EXPECT_EQ(alone.processes, 3);
 }
 
+TEST(Options, AlgorithmsAreDividedAtCommas) {
+  EXPECT_THAT(parse("-n 1").options->algorithms(), testing::ElementsAre(""));
+  EXPECT_THAT(parse("--algo ring@slots").options->algorithms(), testing::ElementsAre("ring@slots"));
+  EXPECT_THAT(parse("--algo auto,all_reduce:ring;all_gather:pat,tree").options->algorithms(),
+              testing::ElementsAre("auto", "all_reduce:ring;all_gather:pat", "tree"));
+}
+
+TEST(Options, BlocksOfAGpuMatterThereAlone) {
+  Options alone = *parse("--ctas 4").options;
+  EXPECT_EQ(alone.ctas, 4);
+  EXPECT_EQ(choose_memory(alone, "no GPU"), "");
+  EXPECT_THAT(alone.notes, testing::ElementsAre(testing::StartsWith("--ctas has no effect")));
+  EXPECT_THAT(parse("--ctas -1").text, testing::HasSubstr("--ctas: -1 is not in 0..1024"));
+}
+
 TEST(Options, AsynchronousCallsHaveNoTimesOfIterations) {
   Options alone = *parse("--async").options;
   EXPECT_TRUE(alone.asynchronous);
@@ -151,14 +166,6 @@ TEST(Options, WindowsAreHostMemory) {
   EXPECT_FALSE(device.windows);
   EXPECT_THAT(device.notes,
               testing::ElementsAre("-R 2 has no effect: windows are in host memory only"));
-}
-
-TEST(Options, ExplanationsAreOfHostMemory) {
-  Options host = *parse("--explain").options, device = host;
-  EXPECT_EQ(choose_memory(host, "no GPU"), "");
-  EXPECT_THAT(host.notes, testing::IsEmpty());
-  EXPECT_EQ(choose_memory(device, ""), "");
-  EXPECT_THAT(device.notes, testing::ElementsAre(testing::HasSubstr("not for GPUs")));
 }
 
 TEST(Options, MemoryIsTheGpusWhereOneCanBeUsed) {
