@@ -24,19 +24,35 @@ namespace tutti::test {
 class EmulatedStream {
  public:
   using Passed = std::shared_ptr<std::atomic<bool>>;  // has an event been reached?
+  // Does something, or waits for an event.
+  struct Item {
+    std::function<void()> run = {};
+    Passed until = {};
+    bool kernel = false;
+  };
+  // What has been put on the streams of a capture, in the order in which it came.
+  struct Graph {
+    explicit Graph(std::uint64_t number) : id(number) {}
+    const std::uint64_t id;
+    std::vector<Item> items;
+  };
 
   explicit EmulatedStream(std::uint64_t capture = 0) : capture_(capture) { remake(); }
-  void enqueue(std::function<void()> item) { last().enqueue({.run = std::move(item)}); }
-  void launch(std::function<void()> kernel) {
-    last().enqueue({.run = std::move(kernel), .kernel = true});
-  }
+  void enqueue(std::function<void()> item) { put({.run = std::move(item)}); }
+  void launch(std::function<void()> kernel) { put({.run = std::move(kernel), .kernel = true}); }
   void record(Passed passed) {
-    last().enqueue({.run = [passed = std::move(passed)] {
+    put({.run = [passed = std::move(passed)] {
       passed->store(true);
       passed->notify_all();
     }});
   }
-  void wait(Passed passed) { last().enqueue({.until = std::move(passed)}); }
+  void wait(Passed passed) { put({.until = std::move(passed)}); }
+  // What comes from here on is kept in the graph; null: it runs again.
+  void record_into(Graph* graph) { graph_ = graph; }
+  void replay(const Graph& graph) {
+    for (const Item& item : graph.items) last().enqueue(item);
+  }
+  [[nodiscard]] bool idle() { return last().idle(); }
   void synchronize() {
     for (const auto& queue : queues_) queue->synchronize();
   }
@@ -45,16 +61,16 @@ class EmulatedStream {
   // Another stream at the same handle; what is enqueued on the one before still runs.
   void remake() { queues_.push_back(std::make_unique<Queue>()); }
   [[nodiscard]] std::uint64_t id() const { return queues_.back()->id; }
-  // In a capture, what is enqueued is kept for replays, by whoever owns the stream.
-  [[nodiscard]] std::uint64_t capture() const { return capture_; }
+  // Of the graph that records, or the one that a test has given: its work runs at once.
+  [[nodiscard]] std::uint64_t capture() const { return graph_ != nullptr ? graph_->id : capture_; }
 
  private:
-  // Does something, or waits for an event.
-  struct Item {
-    std::function<void()> run = {};
-    Passed until = {};
-    bool kernel = false;
-  };
+  void put(Item item) {
+    if (graph_ != nullptr)
+      graph_->items.push_back(std::move(item));
+    else
+      last().enqueue(std::move(item));
+  }
   class Queue {
    public:
     Queue() : worker_([this](const std::stop_token& over) { work(over); }) {}
@@ -66,6 +82,10 @@ class EmulatedStream {
     void synchronize() {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return items_.empty() && !busy_; });
+    }
+    [[nodiscard]] bool idle() {
+      const std::lock_guard lock(mutex_);
+      return items_.empty() && !busy_;
     }
     [[nodiscard]] bool waits_for_an_event() {
       std::unique_lock lock(mutex_);
@@ -104,10 +124,11 @@ class EmulatedStream {
   [[nodiscard]] Queue& last() { return *queues_.back(); }
 
   const std::uint64_t capture_;
+  Graph* graph_ = nullptr;
   std::vector<std::unique_ptr<Queue>> queues_;
 };
 
-class EmulatedPlatform final : public device::Platform {
+class EmulatedPlatform : public device::Platform {
  public:
   // As cudaStreamPerThread: another stream in every thread.
   static inline const device::Stream kPerThread = reinterpret_cast<device::Stream>(2);

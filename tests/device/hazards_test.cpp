@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program may do to a GPU while ranks communicate on it. Each case must end: with the right
+// sums, or with an error that says what happened. tests/gpu/run runs them under several settings of
+// the driver.
+#include <gmock/gmock.h>
+
+#include <barrier>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "gpu_rank.hpp"
+#include "hold_gpu.hpp"
+
+namespace tutti::test {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr int kTimeoutMs = 2000;
+constexpr std::size_t kCount = 100'000;
+
+// Errors of calls that wait for peers.
+tuttiResult_t state_of(const DeviceRank& self) {
+  tuttiResult_t state = tuttiSuccess;
+  EXPECT_EQ(tuttiCommGetAsyncError(self.comm, &state), tuttiSuccess);
+  return state;
+}
+
+class HazardsGpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (devices() == 0) GTEST_SKIP() << "there is no GPU";
+  }
+  // A thread a rank.
+  static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body) {
+    tuttiUniqueId id;
+    ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.opTimeoutMs = kTimeoutMs;
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        DeviceRank self;
+        self.start(rank, ranks, id, config);
+        if (!HasFailure()) {
+          self.load(ones());
+          body(rank, self);
+        }
+        self.finish();
+      });
+  }
+  static std::vector<std::byte> ones(std::int32_t value = 1) {
+    const std::vector<std::int32_t> numbers(kCount, value);
+    std::vector<std::byte> bytes(kCount * sizeof value);
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    return bytes;
+  }
+  static tuttiResult_t call(DeviceRank& self) {
+    return tuttiAllReduce(self.input, self.output, kCount, tuttiInt32, tuttiSum, self.comm,
+                          self.stream);
+  }
+  // One operation, and its sum.
+  static void expect_sum(DeviceRank& self, int ranks) {
+    EXPECT_EQ(call(self), tuttiSuccess) << tuttiGetLastError(self.comm);
+    EXPECT_EQ(self.result(kCount * sizeof(std::int32_t)), ones(ranks));
+    EXPECT_EQ(state_of(self), tuttiSuccess) << tuttiGetLastError(self.comm);
+  }
+};
+
+// A rank's graph of one operation.
+class OwnGraph {
+ public:
+  template <class Call>
+  OwnGraph(DeviceRank& self, Call&& call) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(self.stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(call(self), tuttiSuccess) << tuttiGetLastError(self.comm);
+    EXPECT_EQ(cudaStreamEndCapture(self.stream, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&replay_, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphUpload(replay_, self.stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+    static_cast<void>(cudaGraphDestroy(graph));
+  }
+  OwnGraph(const OwnGraph&) = delete;
+  OwnGraph& operator=(const OwnGraph&) = delete;
+  ~OwnGraph() { static_cast<void>(cudaGraphExecDestroy(replay_)); }
+  void launch(DeviceRank& self) const {
+    EXPECT_EQ(cudaGraphLaunch(replay_, self.stream), cudaSuccess);
+  }
+
+ private:
+  cudaGraphExec_t replay_ = nullptr;
+};
+
+TEST_F(HazardsGpu, AKernelHoldsEveryMultiprocessor) {
+  cudaStream_t beside = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking), cudaSuccess);
+  run(4, [&](int rank, DeviceRank& self) {
+    for (int round = 0; round < 5; ++round) {
+      if (rank == 0) {
+        EXPECT_EQ(hold_all_multiprocessors(20, beside), cudaSuccess);
+      }
+      expect_sum(self, 4);
+    }
+  });
+  EXPECT_EQ(cudaStreamSynchronize(beside), cudaSuccess);
+  static_cast<void>(cudaStreamDestroy(beside));
+}
+
+TEST_F(HazardsGpu, ARankThatDoesNotCallIsNamed) {
+  run(3, [&](int rank, DeviceRank& self) {
+    if (rank == 2) return;
+    EXPECT_NE(call(self), tuttiSuccess);
+    EXPECT_THAT(tuttiGetLastError(self.comm), HasSubstr("rank 2"));
+  });
+}
+
+// Its kernel spins until the timeout of the operation, and says where it was.
+TEST_F(HazardsGpu, ARankThatDoesNotLaunchItsGraphIsNoticedByTheOthersKernel) {
+  std::barrier<> together(2);
+  run(2, [&](int rank, DeviceRank& self) {
+    expect_sum(self, 2);
+    const OwnGraph graph(self, call);
+    together.arrive_and_wait();
+    if (rank == 1) {
+      together.arrive_and_wait();
+      return;
+    }
+    graph.launch(self);
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+    EXPECT_EQ(state_of(self), tuttiTimeout);
+    EXPECT_THAT(tuttiGetLastError(self.comm), HasSubstr("block"));
+    together.arrive_and_wait();
+  });
+}
+
+// Both may wait for the kernel that runs, and it for the other rank's graph: then it ends by its
+// timeout.
+TEST_F(HazardsGpu, AnAllocationAndANewKernelBesideAGraphThatWaits) {
+  std::barrier<> together(2);
+  run(2, [&](int rank, DeviceRank& self) {
+    expect_sum(self, 2);
+    const OwnGraph graph(self, call);
+    together.arrive_and_wait();
+    if (rank == 0) graph.launch(self);
+    together.arrive_and_wait();
+    if (rank == 1) {
+      void* word = nullptr;
+      EXPECT_EQ(cudaMalloc(&word, 4), cudaSuccess);
+      EXPECT_EQ(write_word(static_cast<unsigned*>(word), 7, self.stream), cudaSuccess);
+      graph.launch(self);
+      EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+      static_cast<void>(cudaFree(word));
+    }
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+    const tuttiResult_t state = state_of(self);
+    EXPECT_THAT(state, AnyOf(tuttiSuccess, tuttiTimeout, tuttiRemoteError))
+        << tuttiGetLastError(self.comm);
+    if (state == tuttiSuccess) {
+      EXPECT_EQ(self.result(kCount * sizeof(std::int32_t)), ones(2));
+    }
+  });
+}
+
+TEST_F(HazardsGpu, BuffersThatTheDeviceDoesNotReachAreRefusedOrWork) {
+  run(2, [&](int, DeviceRank& self) {
+    void* managed = nullptr;
+    ASSERT_EQ(cudaMallocManaged(&managed, kCount * sizeof(std::int32_t)), cudaSuccess);
+    void* const before = std::exchange(self.input, managed);
+    std::ranges::copy(ones(), static_cast<std::byte*>(managed));
+    const tuttiResult_t result = call(self);
+    if (result == tuttiSuccess) {
+      EXPECT_EQ(self.result(kCount * sizeof(std::int32_t)), ones(2));
+    } else {
+      EXPECT_EQ(result, tuttiInvalidArgument);
+      EXPECT_THAT(tuttiGetLastError(self.comm), HasSubstr("managed"));
+    }
+    self.input = before;
+    static_cast<void>(cudaFree(managed));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test
