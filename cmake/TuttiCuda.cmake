@@ -14,6 +14,7 @@ if(TUTTI_CUDA STREQUAL "ON" AND TUTTI_SANITIZE)
   message(FATAL_ERROR "TUTTI_CUDA=ON with TUTTI_SANITIZE=${TUTTI_SANITIZE}: device code cannot be "
                       "compiled with sanitizers; leave one of them out")
 endif()
+set(TUTTI_DEVICE_THREADS "" CACHE STRING "Threads of a device block; empty: the project's choice")
 
 set(TUTTI_WITH_CUDA OFF)
 if(TUTTI_CUDA STREQUAL "ON" OR (TUTTI_CUDA STREQUAL "AUTO" AND NOT TUTTI_SANITIZE))

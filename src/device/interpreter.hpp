@@ -13,8 +13,13 @@ namespace tutti::device {
 
 // With up to 168 registers a thread, a block fills a processor's registers: one is resident. With
 // 512 threads of 128 registers the interpreter spilled; 384 that copy 8 x 16 bytes each have enough
-// on their way to keep a processor's share of the memory busy.
+// on their way to keep a processor's share of the memory busy. A sanitizer needs registers of its
+// own, so programs for one are built with fewer threads.
+#ifdef TUTTI_DEVICE_THREADS
+inline constexpr int kInterpreterThreads = TUTTI_DEVICE_THREADS;
+#else
 inline constexpr int kInterpreterThreads = 384;
+#endif
 // Ranks of one device are one launch; each has a block, and no GPU so far runs more at once.
 inline constexpr std::uint32_t kMaxTasks = 160;
 

@@ -4,8 +4,9 @@
 //   ENTRY[;ENTRY...]      ENTRY: [COLLECTIVE:]PLAN
 //   PLAN: ALGORITHM[@PROTOCOL[:replicas=N][:slots=N][:slot=BYTES]]
 //
-// PROTOCOL: flagged, slots or direct; or a format of flagged messages among ranks on devices: cells,
-// ll8, ll16 or ll128. On host memory, where flagged messages have one format, each means flagged.
+// PROTOCOL: flagged, slots or direct; or a format of flagged messages among ranks on devices:
+// cells, ll8, ll16 or ll128. On host memory, where flagged messages have one format, each means
+// flagged.
 //
 // ring, circulant:radix=4, ring@flagged, two_shot@slots:replicas=2:slot=64K, auto@slots;
 // all_reduce:ring;all_gather:pat. A plan without a collective is for all that have its algorithm,

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tests/gpu/run on a machine that is not there: stubs stand in for the GPU, for CMake, ctest and
-the programs, and say what they were asked. What is looked at is what `run` makes of it: the order,
-the table, the exit status. `run_test.py RUN`."""
-
+"""tests/gpu/run where there is no GPU: once with emulated devices, all stages for real; and with
+programs that fail in each way, whose results must be told apart. `run_test.py RUN EMULATED`."""
+import json
 import os
 import subprocess
 import sys
@@ -11,153 +10,181 @@ import tempfile
 import unittest
 from pathlib import Path
 
-RUN = ""
+RUN, EMULATED = (Path(path).resolve() for path in sys.argv[1:3])
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(RUN.parent))
+import build  # noqa: E402
+import stages  # noqa: E402
+from suite import Suite  # noqa: E402
 
-PERF_TABLE = """\
-# Tutti 0.1.0, output in the format of nccl-tests version 2.19.6
-#  Rank  0 Group  0 Pid      7 on       node device  0 [0000:18:00] NVIDIA H100
-#  Rank  1 Group  0 Pid      7 on       node device  0 [0000:18:00] NVIDIA H100
-  8          2        float  sum  -1   12.50    0.00    0.00  0   11.00    0.00    0.00  0
-#   graph out-of-place: first launch 30.00 us an operation, later ones 9.00 us (GPU's clock)
-  268435456  67108864 float  sum  -1  500.00  530.00  530.00  0  500.00  530.00  530.00  0
-"""
-KERNEL_TABLE = """\
- operation       type  k  m off B     time us      GB/s     share    spread
-cudaMemcpy          -  0  0     0       100.0    3000.0   100.0 %     0.1 %
-      copy      float  1  1     0       100.0    2900.0    97.0 %     0.1 %
-       sum      float  2  1     0       100.0    2700.0    91.5 %     0.1 %
-"""
-CTEST_TEXT = """\
-100% tests passed, 0 tests failed out of 30
-The following tests did not run:
-\t 7 - a (Skipped)
+# all_reduce_perf that writes a result of its own beside -J.
+PERF = """#!/bin/sh
+while [ $# -gt 0 ]; do [ "$1" = -J ] && file=$2; shift; done
+cat >$file <<'END'
+{"results": [{"size": 8, "algorithm": "auto",
+  "out_of_place": {"time": 9, "nwrong": WRONG, "bus_bw": 1, "plan": {}},
+  "in_place": {"time": 8, "nwrong": null, "bus_bw": 1, "plan": {}}}]}
+END
+echo "# error: rank 0: what went wrong"
+exit STATUS
 """
 
 
-class Machine:
-    """A folder of stubs on PATH, and of programs that the stub of CMake builds."""
-
-    def __init__(self, folder):
-        self.folder, self.build = Path(folder), Path(folder) / "build"
-        self.bin = self.folder / "bin"
-        self.bin.mkdir()
-        self.log = self.folder / "calls"
-        self.program("nvidia-smi", 'case "$*" in *compute_cap*) echo 9.0 ;; esac')
-        self.program("ctest", f"cat <<'END'\n{CTEST_TEXT}END")
-        self.program("cmake", "exit 0")
-        self.program("compute-sanitizer",
-                     'echo "========= ERROR SUMMARY: 0 errors"; shift 4; "$@"')
-        self.program("all_reduce_perf", f"cat <<'END'\n{PERF_TABLE}END", self.build / "bin")
-        self.program("bench_device_kernels", f"cat <<'END'\n{KERNEL_TABLE}END", self.build / "bin")
-        self.program("test_device_kernels", "echo Suite.; echo '  Case'", self.build / "tests")
-
-    def program(self, name, body, folder=None):
-        path = (folder or self.bin) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'#!/bin/sh\necho "{name} $*" >>{self.log}\n'
-                        f'env >{self.folder}/{name}.env\n{body}\n')
-        path.chmod(0o755)
-
-    def run(self, *arguments):
-        environment = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}")
-        return subprocess.run([RUN, "--build", str(self.build), *arguments], env=environment,
-                              capture_output=True, text=True, check=False, timeout=60)
-
-    def calls(self):
-        return self.log.read_text() if self.log.exists() else ""
-
-
-class Run(unittest.TestCase):
+class InFolder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.machine = Machine(folder.name)
-        self.out = Path(folder.name) / "out"
+        self.folder = Path(folder.name)
+        self.out = self.folder / "out"
 
-    def rows(self, outcome):
-        """The table's rows: part -> (result, figures)."""
-        lines = (self.out / "table.txt").read_text().splitlines()
-        self.assertTrue(outcome.stdout.endswith("\n".join(lines) + "\n"), "the table is last")
-        return {line[:38].strip(): (line[39:47].strip(), line[54:].strip()) for line in lines[1:]}
+    def program(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+        return path
 
-    def test_everything_passes(self):
-        outcome = self.machine.run("--out", str(self.out))
+    def run_suite(self, *arguments, path="", timeout=240):
+        environment = dict(os.environ, PATH=f"{path}:{os.environ['PATH']}")
+        return subprocess.run([RUN, "--out", self.out, *arguments], capture_output=True, text=True,
+                              env=environment, check=False, timeout=timeout)
+
+    def results(self):
+        return json.loads((self.out / "results.json").read_text(encoding="utf-8"))
+
+    def rows(self):
+        return {(row["stage"], row["part"]): row for row in self.results()["rows"]}
+
+
+class Emulated(InFolder):
+    def test_all_stages(self):
+        outcome = self.run_suite("--prebuilt", str(EMULATED))
         self.assertEqual(outcome.returncode, 0, outcome.stdout + outcome.stderr)
-        rows = self.rows(outcome)
-        self.assertEqual(rows["tests"],
-                         ("passed", "100% tests passed, 0 tests failed out of 30; 1 skipped"))
-        self.assertEqual(rows["copy and reduce kernels"],
-                         ("passed", "copy 3000.0 GB/s; kernels reach at least 91.5 % of it"))
-        self.assertEqual(
-            rows["8 ranks, graphs"],
-            ("passed", "8 B 12.50 us; 30.00 us an operation in the first launch, 9.00 later; "
-             "256 MiB 530.00 GB/s busbw, 71 % of the memory floor; 0 wrong"))
-        self.assertEqual(rows["memcheck, test_device_kernels"],
-                         ("passed", "ERROR SUMMARY: 0 errors"))
-        self.assertEqual(rows["racecheck, device_communicator_test"][0], "skipped")
-        calls = self.machine.calls()
-        for part in ("-DTUTTI_CUDA_ARCHITECTURES=90-real", "--target gpu_tests", "-L gpu",
-                     "-t 8 -b 8 -e 256M -f 2 -G 10", "-t 2 -b 8K -e 8K -n 100 -G 20",
-                     "-t 8 -b 1M -e 1M -n 100 -G 20", "--tool racecheck"):
-            self.assertIn(part, calls)
-        self.assertIn("GB/s", (self.out / "kernels.log").read_text() + calls)
+        rows = self.rows()
+        self.assertEqual({row["result"] for row in rows.values()}, {"passed", "skipped"})
+        self.assertEqual({stage for stage, _ in rows}, set(stages.STAGES))
+        table = (self.out / "table.txt").read_text(encoding="utf-8")
+        self.assertTrue(outcome.stdout.endswith(table), "the table is last")
+        names = f"{len(stages.FORMATS) + 1} of {len(stages.FORMATS) + 1} names"
+        self.assertEqual(rows["smoke", "2 ranks, every format"]["figures"], names)
+        self.assertIn("auto", rows["latency", "2 ranks, 8 B"]["values"]["all"])
+        self.assertIn("machine", self.results()["facts"])
 
-    def test_a_failure_is_told_and_the_rest_still_runs(self):
-        self.machine.program("ctest", "echo '50% tests passed, 1 tests failed out of 2'; exit 8")
-        outcome = self.machine.run("--out", str(self.out))
+    def test_what_was_copied_runs_elsewhere(self):
+        copied = self.folder / "carried"
+        copied.mkdir()
+        self.assertGreater(build.collect(EMULATED, copied), 1)
+        self.assertNotIn(str(EMULATED), (copied / "programs.json").read_text(encoding="utf-8"))
+        outcome = self.run_suite("--prebuilt", copied, "--stage", "smoke")
+        self.assertEqual(outcome.returncode, 0, outcome.stdout + outcome.stderr)
+        self.assertEqual({stage for stage, _ in self.rows()}, {"smoke"})
+
+
+class Results(InFolder):
+    """What becomes of programs that fail."""
+
+    def prebuilt(self, wrong, status):
+        self.program("all_reduce_perf",
+                     PERF.replace("WRONG", str(wrong)).replace("STATUS", str(status)))
+        self.program("programs.json", '{"emulated": true, "all_reduce_perf": "all_reduce_perf"}')
+        return self.folder
+
+    def test_wrong_values(self):
+        outcome = self.run_suite("--prebuilt", self.prebuilt(3, 1), "--stage", "smoke,latency")
         self.assertEqual(outcome.returncode, 1)
-        rows = self.rows(outcome)
-        self.assertEqual(rows["tests"][0], "failed")
-        self.assertIn("1 tests failed", rows["tests"][1])
-        self.assertEqual(rows["2 ranks"][0], "passed")
+        rows = self.rows()
+        self.assertEqual(rows["smoke", "2 ranks, every format"]["result"], "wrong")
+        self.assertEqual(rows["smoke", "2 ranks, one_shot@ll16"]["result"], "wrong")
+        self.assertNotIn("latency", {stage for stage, _ in rows}, "nothing runs after it")
+
+    def test_an_error(self):
+        self.run_suite("--prebuilt", self.prebuilt(0, 1), "--stage", "smoke")
+        row = self.rows()["smoke", "2 ranks, every format"]
+        self.assertEqual(row["result"], "failed")
+        self.assertIn("rank 0: what went wrong", row["figures"])
+
+    def suite(self, predictions=None, minutes=1):
+        self.out.mkdir()
+        suite = Suite(self.out, minutes, {}, predictions or {})
+        suite.begin("smoke", 60)
+        return suite
+
+    def test_a_program_that_does_not_end(self):
+        suite = self.suite()
+        outcome = suite.command("part", 0.2, ["sh", "-c", "echo begun; exec tail -f /dev/null"])
+        self.assertEqual((outcome.result, outcome.text), ("hung", "begun\n"))
+        suite.row("part", outcome.result)
+        self.assertEqual(suite.status(), 1)
+
+    def test_no_time(self):
+        suite = self.suite(minutes=0.001)
+        outcome = suite.command("part", 60, ["false"])
+        self.assertEqual(outcome.result, "no time")
+        suite.row("part", outcome.result)
+        self.assertEqual(suite.status(), 3)
+
+    def test_slow_is_half_again_worse_than_predicted(self):
+        suite = self.suite({"a": {"us": 10}, "b": {"share": 60}})
+        for key, values, want in (("a", {"us": 15}, "passed"), ("a", {"us": 15.1}, "slow"),
+                                  ("b", {"share": 40}, "passed"), ("b", {"share": 39}, "slow"),
+                                  ("c", {"us": 1e9}, "passed")):
+            suite.row("part", "passed", values=values, key=key)
+            self.assertEqual(suite.rows[-1].result, want, (key, values))
+        suite.row("part", "wrong", values={"us": 99}, key="a")
+        self.assertEqual(suite.rows[-1].result, "wrong")
+        suite.rows.pop()
+        self.assertEqual(suite.status(), 3)
+
+
+class Building(InFolder):
+    """On a machine that seems to have a GPU, with a stub for CMake."""
+
+    def stubs(self, cmake):
+        calls = self.folder / "calls"
+        self.program("bin/nvidia-smi", '#!/bin/sh\ncase "$*" in *compute_cap*) echo 9.0;; '
+                                       '*) echo GPU 0;; esac\n')
+        self.program("bin/cmake", f'#!/bin/sh\necho "cmake $*" >>{calls}\n'
+                                  f"env >{self.folder}/environment\n{cmake}\n")
+        return calls
 
     def test_nothing_runs_after_a_failed_build(self):
-        self.machine.program("cmake", 'case "$*" in *--build*) echo broken; exit 1 ;; esac')
-        outcome = self.machine.run("--out", str(self.out))
-        self.assertEqual(outcome.returncode, 1)
-        self.assertIn("broken", outcome.stdout)
-        self.assertEqual(list(self.rows(outcome)), ["configure", "build"])
-
-    def test_a_gpu_that_cannot_be_used_ends_the_run(self):
-        self.machine.program("all_reduce_perf", "echo 'no GPU can be used' >&2; exit 2",
-                             self.machine.build / "bin")
-        outcome = self.machine.run("--out", str(self.out))
-        self.assertEqual(outcome.returncode, 1)
-        self.assertIn("no GPU can be used", outcome.stdout)
-        rows = self.rows(outcome)
-        self.assertEqual(list(rows), ["configure", "build", "first operation"])
-        self.assertEqual(rows["first operation"], ("failed", "no row of a table"))
-
-    def test_build_only_builds_with_the_packages_and_runs_nothing(self):
-        packages = self.machine.folder / "packages"
+        calls = self.stubs('case "$*" in *--build*) echo broken; exit 1;; esac')
+        packages = self.folder / "packages"
         (packages / "usr/include").mkdir(parents=True)
-        outcome = self.machine.run("--build-only", "--packages", str(packages), "--architectures",
-                                   "80", "--out", str(self.out))
-        self.assertEqual(outcome.returncode, 0, outcome.stdout + outcome.stderr)
-        self.assertNotIn("ctest", self.machine.calls())
-        self.assertIn(f"-DCMAKE_PREFIX_PATH={packages.resolve()}/usr", self.machine.calls())
-        self.assertIn("-DTUTTI_CUDA_ARCHITECTURES=80", self.machine.calls())
-        environment = (self.machine.folder / "cmake.env").read_text()
+        outcome = self.run_suite("--build", self.folder / "build", "--packages", packages,
+                                 path=self.folder / "bin")
+        self.assertEqual(outcome.returncode, 1, outcome.stdout + outcome.stderr)
+        self.assertIn("broken", outcome.stdout)
+        self.assertEqual([(row["part"], row["result"]) for row in self.results()["rows"]],
+                         [("configure build", "passed"), ("build build", "failed")])
+        text = calls.read_text(encoding="utf-8")
+        for part in ("-DTUTTI_CUDA_ARCHITECTURES=90-real", "--target gpu_tests",
+                     f"-DCMAKE_PREFIX_PATH={packages.resolve()}/usr"):
+            self.assertIn(part, text)
+        environment = (self.folder / "environment").read_text(encoding="utf-8")
         self.assertIn(f"PKG_CONFIG_SYSROOT_DIR={packages.resolve()}\n", environment)
-        self.assertIn(f"LD_LIBRARY_PATH={packages.resolve()}/usr/lib/", environment)
 
     def test_wrong_usage(self):
-        for arguments in (["--frobnicate"], ["--minutes", "0"], ["--out"],
+        for arguments in (["--frobnicate"], ["--minutes", "0"], ["--stage", "smok"],
                           ["--packages", "/nonexistent"]):
-            outcome = self.machine.run(*arguments)
+            outcome = self.run_suite(*arguments)
             self.assertEqual(outcome.returncode, 2, arguments)
             self.assertEqual(outcome.stderr.count("\n"), 1, outcome.stderr)
-        self.assertEqual(self.machine.calls(), "")
+
+    def test_a_folder_without_programs(self):
+        outcome = self.run_suite("--prebuilt", self.folder)
+        self.assertEqual(outcome.returncode, 1)
+        self.assertIn("has no programs.json", outcome.stderr)
+        self.assertEqual(outcome.stderr.count("\n"), 1, outcome.stderr)
 
     @unittest.skipIf(list(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists(),
                      "there is a GPU")
     def test_without_a_gpu_it_is_skipped_in_a_line(self):
-        self.machine.program("nvidia-smi", "exit 9")
-        outcome = self.machine.run()
+        self.program("bin/nvidia-smi", "#!/bin/sh\nexit 9\n")
+        outcome = self.run_suite(path=self.folder / "bin")
         self.assertEqual((outcome.returncode, outcome.stdout),
                          (0, "skipped: no GPU on this machine\n"))
 
 
 if __name__ == "__main__":
-    RUN = sys.argv.pop(1)
-    unittest.main()
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

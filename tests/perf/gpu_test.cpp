@@ -24,7 +24,9 @@ struct Outcome {
 };
 Outcome run_tool(const std::string& arguments) {
   Outcome outcome;
-  std::FILE* const pipe = ::popen((TUTTI_ALL_REDUCE_PERF " " + arguments + " 2>&1").c_str(), "r");
+  const char* const elsewhere = std::getenv("TUTTI_ALL_REDUCE_PERF");  // where it was built for
+  const std::string tool = elsewhere != nullptr ? elsewhere : TUTTI_ALL_REDUCE_PERF;
+  std::FILE* const pipe = ::popen((tool + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return outcome;
   std::array<char, 4096> text{};
   while (std::fgets(text.data(), text.size(), pipe) != nullptr) outcome.output += text.data();
