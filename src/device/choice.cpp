@@ -47,13 +47,13 @@ Protocol protocol_of(const Shape& shape) {
 }
 
 Candidate make_candidate(const Forced& forced, const Shape& shape, std::uint32_t replicas,
-                         std::uint64_t arena_bytes) {
+                         std::uint32_t slots, std::uint64_t arena_bytes) {
   Candidate candidate;
   candidate.messages = shape.messages;
   PlanOptions& options = candidate.options;
   options.protocol = protocol_of(shape);
   options.replicas = replicas;
-  options.slots = forced.slots != 0 ? forced.slots : kSlotsEach;
+  options.slots = slots;
   options.slot_bytes = forced.slot_bytes != 0 ? forced.slot_bytes : shape.slot_bytes;
   options.arena_bytes = arena_bytes;
   options.min_slices = std::max(forced.min_slices, 1U);
@@ -71,6 +71,18 @@ std::vector<std::uint32_t> replica_counts(const Forced& forced, std::uint32_t bl
   for (std::uint32_t replicas = 1; replicas < most; replicas *= 2) counts.push_back(replicas);
   counts.push_back(most);
   return counts;
+}
+
+// In packets, which are for small calls, rather as many slots as do without credits, if one slice a
+// replica fits then.
+std::vector<std::uint32_t> slot_counts(const Forced& forced, const Shape& shape,
+                                       const ScheduleCounts& counts) {
+  if (forced.slots != 0) return {forced.slots};
+  const std::uint32_t without_credits = 2 * counts.connection_messages;
+  if (!in_packets(shape.messages) || !counts.mutual || without_credits <= kSlotsEach ||
+      without_credits > kMaxSlots)
+    return {kSlotsEach};
+  return {without_credits, kSlotsEach};
 }
 
 // Of at least `needed` slices as many as keep all replicas busy, all alike, while pieces are worth
@@ -115,6 +127,8 @@ bool price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t
   const std::uint64_t own = std::min(slices, (slices + replicas - 1) / replicas * each);
   candidate.slices = static_cast<std::uint32_t>(slices);
   candidate.one_lane = counts.max_lanes <= 1;
+  candidate.mutual = counts.mutual;
+  candidate.connection_messages = counts.connection_messages;
   candidate.cost = price_plan(counts, costs_of(candidate.messages),
                               {.bytes = (bytes * own + slices - 1) / slices,
                                .slices = static_cast<std::uint32_t>(own),
@@ -137,6 +151,11 @@ Result<const Choice::Counted*> Choice::count(const Algorithm& algorithm, const P
   TUTTI_TRY_ASSIGN(const ScheduleCounts counts, count_schedule(algorithm, problem));
   counted_.push_back(std::make_unique<Counted>(Counted{&algorithm, problem.collective, counts}));
   return counted_.back().get();
+}
+
+bool Candidate::without_credits(std::uint64_t call_slices) const {
+  const std::uint64_t each = (call_slices + options.replicas - 1) / options.replicas;
+  return mutual && messages != Messages::kLl8 && 2 * each * connection_messages <= options.slots;
 }
 
 std::string Candidate::name() const {
@@ -168,16 +187,21 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
       if (!fits(shape, counts, forced, limits_)) continue;
       fitted = true;
       for (const std::uint32_t replicas : replicas_tried) {
-        Candidate candidate = make_candidate(forced, shape, replicas, limits_.arena_bytes);
-        candidate.algorithm = algorithm;
-        const Result<std::uint64_t> capacity =
-            message_capacity(*algorithm, problem, candidate.options);
-        if (!capacity) {
-          if (why.empty()) why = capacity.error().message;
-          continue;
+        for (const std::uint32_t slots : slot_counts(forced, shape, counts)) {
+          Candidate candidate = make_candidate(forced, shape, replicas, slots, limits_.arena_bytes);
+          candidate.algorithm = algorithm;
+          const Result<std::uint64_t> capacity =
+              message_capacity(*algorithm, problem, candidate.options);
+          if (!capacity) {
+            if (why.empty()) why = capacity.error().message;
+            continue;
+          }
+          if (!price_one(candidate, counts, *capacity, bytes, limits_)) continue;
+          const bool enough = candidate.without_credits(candidate.slices);
+          if (enough || slots <= kSlotsEach || forced.slots != 0)
+            all.push_back(std::move(candidate));
+          if (enough) break;
         }
-        if (price_one(candidate, counts, *capacity, bytes, limits_))
-          all.push_back(std::move(candidate));
       }
     }
   }

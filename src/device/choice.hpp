@@ -24,8 +24,13 @@ struct Candidate {
   PlanOptions options;
   Messages messages = Messages::kSlots;
   std::uint32_t slices = 1;
-  bool one_lane = false;  // has a replica, on each rank?
+  bool one_lane = false;                  // has a replica, on each rank?
+  bool mutual = false;                    // ScheduleCounts::mutual
+  std::uint32_t connection_messages = 0;  // of one slice
   PlanCost cost;
+  // Does a call in so many slices run without credits (Common::credits)? LL8 does not: its lines
+  // are cleared, which must come before they are written again.
+  [[nodiscard]] bool without_credits(std::uint64_t call_slices) const;
   // Replicas that have a slice.
   [[nodiscard]] std::uint32_t busy() const { return std::min(slices, options.replicas); }
   // Names the setting that would force it, as far as one exists, and how its messages move.

@@ -25,17 +25,18 @@ Status Executor::place(Bound& bound, const Program& program) {
   const Plan& plan = bound.plan;
   std::vector<Connection> sends, recvs;
   for (const ConnectionSpec& spec : plan.sends) {
-    TUTTI_TRY_ASSIGN(const Connection connection, job_->open(spec, bound.messages, true));
+    TUTTI_TRY_ASSIGN(const Connection connection, job_->open(spec, bound.candidate.messages, true));
     sends.push_back(connection);
   }
   for (const ConnectionSpec& spec : plan.recvs) {
-    TUTTI_TRY_ASSIGN(const Connection connection, job_->open(spec, bound.messages, false));
+    TUTTI_TRY_ASSIGN(const Connection connection,
+                     job_->open(spec, bound.candidate.messages, false));
     recvs.push_back(connection);
   }
   std::vector<RankWords*> remotes;
   for (const Rank peer : plan.remotes) remotes.push_back(job_->words_of(peer));
   Image image(plan, program,
-              {.messages = bound.messages,
+              {.messages = bound.candidate.messages,
                .blocks = bound.blocks,
                .most_blocks = job_->blocks_each(),
                .sends = sends,
@@ -46,7 +47,7 @@ Status Executor::place(Bound& bound, const Program& program) {
                .host = job_->host_words_of(rank_),
                .timeout_ns = timeout_ns_,
                .one_device = job_->one_device(),
-               .one_lane = bound.one_lane});
+               .one_lane = bound.candidate.one_lane});
   TUTTI_TRY_ASSIGN(std::byte* const memory, job_->room_for_plan(rank_, image.memory_bytes()));
   bound.task = reinterpret_cast<const BoundTask*>(memory);
   return job_->platform().upload(job_->device_of(rank_), memory, image.placed_at(memory).data(),
@@ -62,8 +63,7 @@ Result<Executor::Bound*> Executor::bind(const Problem& problem, const Candidate&
   TUTTI_TRY_ASSIGN(bound->plan,
                    compile_plan(*candidate.algorithm, problem, candidate.options, rank_));
   TUTTI_TRY_ASSIGN(const Program program, encode_program(bound->plan));
-  bound->messages = candidate.messages;
-  bound->one_lane = candidate.one_lane;
+  bound->candidate = candidate;
   bound->blocks = blocks_for(bound->plan, candidate.messages, job_->blocks_each());
   TUTTI_TRY(place(*bound, program));
   return (plans_[key] = std::move(bound)).get();
@@ -123,6 +123,7 @@ Result<Issue> Executor::prepare(const Call& call, const Forced& forced) {
   const bool average = call.info().reduces() && call.op == ReduceOp::kAvg;
   common.average_over = average ? static_cast<std::uint32_t>(job_->ranks()) : 0;
   common.room_bytes = cut.max_slice_count() * bytes_each;
+  common.credits = !known->candidate.without_credits(slices);
   // Without the operation's number, which a graph replays: epochs hold that.
   common.signature = OperationSignature{.collective = call.collective,
                                         .type = call.type,

@@ -42,9 +42,8 @@ class Executor {
  private:
   struct Bound {
     Plan plan;
-    Messages messages = Messages::kSlots;
     std::uint32_t blocks = 1;
-    bool one_lane = false;
+    Candidate candidate;
     const BoundTask* task = nullptr;  // in device memory
   };
   struct Chosen {

@@ -221,10 +221,18 @@ TUTTI_HD void visit_ends(Block& block, const Position& at, Visit&& visit) {
   }
 }
 
-[[nodiscard]] TUTTI_HD inline bool receives(const Position& at) {
-  for (std::uint32_t s = 0; s < at.step->sources; ++s)
-    if (at.operands[at.step->destinations + s].kind == OperandKind::kRecv) return true;
+[[nodiscard]] TUTTI_HD inline bool has(const Position& at, OperandKind kind) {
+  for (std::uint32_t i = 0; i < operands_of(*at.step); ++i)
+    if (at.operands[i].kind == kind) return true;
   return false;
+}
+
+// Does anybody wait for what the first warp tells of this step?
+[[nodiscard]] TUTTI_HD inline bool is_awaited(const Task& task, const Position& at) {
+  if (at.step->awaited) return true;
+  if (!at.step->messages) return false;
+  if (!in_packets(task.messages) && has(at, OperandKind::kSend)) return true;
+  return task.credits && has(at, OperandKind::kRecv);
 }
 
 template <class Block>
@@ -242,11 +250,14 @@ TUTTI_HD_COLD void complete(Block& block, std::uint32_t lane) {
       if (!sends && task.messages == Messages::kLl8)
         Packets<PacketFormat::kLl8>::clear(lines_of(end), 0);
     });
-  if (at.step->awaited || (at.step->messages && (!packets || receives(at)))) block.fence();
+  if (is_awaited(task, at)) block.fence();
   if (at.step->messages)
     visit_ends(block, at, [&](End& end, bool sends) {
       if (sends) return tell(block, end, task.messages, bytes);
-      block.publish(end.words->consumed, end.own.next + 1);
+      if (task.credits)
+        block.publish(end.words->consumed, end.own.next + 1);
+      else  // for operations with credits, which begin after this one's end
+        block.store(end.words->consumed, end.own.next + 1);
       connection_detail::advance(end);
     });
   block.warp_sync();

@@ -143,7 +143,7 @@ TUTTI_HD_COLD void begin_task(Block& block, const Common& common, const LaunchTa
   }
   block.sync();
   // The first operation under this carve has waited.
-  if (carve == bound.carve) return;
+  if (carve == Task::carve_of(bound, common)) return;
   await_peers(block, bound, operation);
   block.sync();
 }
@@ -169,7 +169,7 @@ TUTTI_HD_COLD void end_task(Block& block) {
     block.store(own.ended, 0);
   }
   for (std::uint32_t lane = 0; lane < task.fired_count; ++lane) block.store(task.fired[lane], 0);
-  block.store(own.carve, task.carve);
+  block.store(own.carve, Task::carve_of(task, task));
   block.store(own.operations, task.operation);
   if (block.shared().gave_up || (block.blocks() > 1 && stopped(block))) return;
   block.fence();

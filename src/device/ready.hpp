@@ -49,7 +49,7 @@ template <class Block>
 [[nodiscard]] TUTTI_HD bool can_send_on(Block& block, const Position& at, std::uint32_t number) {
   End& end = block.shared().view.sends[number];
   ConnectionState& state = end.own;
-  if (state.next - state.seen < end.slots) return !state.corrupt;
+  if (state.next - state.seen < end.slots || !block.shared().task.credits) return !state.corrupt;
   const std::uint64_t consumed = block.acquire(end.words->consumed);
   if (consumed - state.seen > state.next - state.seen) {
     raise_corrupt(block, at, end, false, consumed);

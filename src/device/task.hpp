@@ -141,6 +141,9 @@ struct Common {
   std::uint32_t average_over = 0;
   std::uint64_t room_bytes = 0;
   std::uint64_t signature = 0;
+  // Before it sends, does a rank look whether a slot is free? Not where ranks hear from all that
+  // they send to and two operations' messages fit (Proof::mutual).
+  bool credits = true;
   std::uint64_t call = 0;  // its number on the board; 0: captured, so that it may run again
 };
 
@@ -167,6 +170,11 @@ struct alignas(16) BoundTask {
 };
 
 struct Task : BoundTask, Common {
+  // Slots that were filled without credits say nothing to who looks for some: another carve.
+  [[nodiscard]] static TUTTI_HD std::uint64_t carve_of(const BoundTask& bound,
+                                                       const Common& common) {
+    return common.credits ? bound.carve : ~bound.carve;
+  }
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // may equal input
   std::uint64_t operation = 0;  // set when a block begins

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "model/event_graph.hpp"
@@ -290,6 +292,18 @@ void count_ranks(const EventGraph& graph, ScheduleCounts& counts) {
   }
 }
 
+// Does each rank hear from every rank that it sends to? The graph has what representatives send.
+bool is_mutual(const EventGraph& graph, const Representatives& moves) {
+  std::set<std::pair<Rank, Rank>> sent;
+  for (const EventGraph::Connection& connection : graph.connections)
+    sent.emplace(graph.ranks[rank_of(graph, graph.messages[connection.first_message].send_step)],
+                 connection.peer);
+  return std::ranges::all_of(sent, [&](const auto& pair) {
+    const auto [from, to] = pair;
+    return sent.contains({moves.of(to), moves.moved(from, to)});
+  });
+}
+
 // Counts the messages that a rank sends to other hosts and receives from them.
 struct FarTransfers {
   std::uint64_t messages = 0, sent_chunks = 0, received_chunks = 0;
@@ -385,6 +399,8 @@ Result<ScheduleCounts> count_schedule(const Algorithm& algorithm, const Problem&
   counts.max_message_chunks = shape.max_message_chunks;
   counts.ranks = problem.ranks;
   count_ranks(graph, counts);
+  counts.connection_messages = graph.most_messages;
+  counts.mutual = is_mutual(graph, Representatives(symmetry, nowhere));
 
   const HostClasses classes(symmetry, numbered.of_rank, numbered.count, graph.messages.size());
   if (several) count_far_ranks(graph, classes, numbered, symmetry, counts);

@@ -40,6 +40,8 @@ struct ScheduleCounts {
   std::uint64_t path_transfers = 0;
   std::uint64_t max_transfers = 0;
   std::uint64_t total_transfers = 0;
+  std::uint32_t connection_messages = 0;  // of one connection: the most
+  bool mutual = true;                     // each rank hears from every rank that it sends to
   // The depth of the longest lane, from the moment when its first step that a lane waits for
   // may start to the end of its last step: what comes before does not wait for the slice before.
   std::uint64_t lane_depth = 0;

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "schedule/verify/execution.hpp"
 #include "schedule/verify/model.hpp"
@@ -67,6 +69,15 @@ void count_traffic(const Model& model, const std::vector<std::uint32_t>& order, 
   facts.max_reduced_chunks = std::max(facts.max_reduced_chunks, *std::ranges::max_element(reduced));
 }
 
+void count_connections(const Model& model, Proof& facts) {
+  std::set<std::pair<Rank, Rank>> pairs;
+  for (const Connection& connection : model.connections)
+    pairs.emplace(connection.from, connection.to);
+  for (const auto& [from, to] : pairs) facts.mutual = facts.mutual && pairs.contains({to, from});
+  for (const Message& message : model.messages)
+    facts.connection_messages = std::max(facts.connection_messages, message.position + 1);
+}
+
 // Counts the trees of finished values; other outputs do not matter at the end.
 void count_trees(const Values& values, Proof& facts) {
   std::optional<std::uint32_t> shape;
@@ -89,6 +100,7 @@ Status prove(const Model& model, const VerifyOptions& options, Proof& facts) {
   TUTTI_TRY(check_post_condition(model, values));
   facts.events += walked + execution.order.size();
   count_traffic(model, execution.order, facts);
+  count_connections(model, facts);
   count_trees(values, facts);
   return {};
 }

@@ -27,15 +27,20 @@ struct VerifyOptions {
 
 // Holds the facts that the proof publishes, for the choice and for displays.
 struct Proof {
-  std::uint32_t minimal_slots = 2;       // never under 2
-  std::uint32_t depth = 0;               // messages on the longest path of one slice
-  std::uint64_t messages = 0;            // of one slice, all ranks
-  std::uint64_t max_sent_chunks = 0;     // most chunks one rank sends
-  std::uint64_t max_reduced_chunks = 0;  // most (sources-1)*chunks one rank reduces
-  std::uint32_t max_roundings = 0;       // most reduction steps one contribution passes through
-  bool in_rank_order = false;            // every value is reduced left to right by rank
-  bool canonical = false;                // every chunk has the same tree shape
-  std::uint64_t events = 0;              // steps executed by the proof: its own cost
+  std::uint32_t minimal_slots = 2;  // never under 2
+  std::uint32_t depth = 0;          // messages on the longest path of one slice
+  std::uint64_t messages = 0;       // of one slice, all ranks
+  // Each rank hears from every rank that it sends to. Then it needs no credits where two
+  // operations' messages of a connection fit into its slots: what came in the last operation was
+  // sent by ranks that had ended the one before.
+  bool mutual = true;
+  std::uint32_t connection_messages = 0;  // of one slice and connection: the most
+  std::uint64_t max_sent_chunks = 0;      // most chunks one rank sends
+  std::uint64_t max_reduced_chunks = 0;   // most (sources-1)*chunks one rank reduces
+  std::uint32_t max_roundings = 0;        // most reduction steps one contribution passes through
+  bool in_rank_order = false;             // every value is reduced left to right by rank
+  bool canonical = false;                 // every chunk has the same tree shape
+  std::uint64_t events = 0;               // steps executed by the proof: its own cost
 };
 
 // The proof, or an error whose message says which rule fell, where (rank, lane, step, slice, chunk)

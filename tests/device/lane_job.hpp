@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/choice.hpp"
 #include "device_job.hpp"
 #include "emulation.hpp"
 
@@ -21,9 +22,15 @@ class LaneJob {
   LaneJob(const Algorithm& algorithm, std::int32_t ranks, device::Messages messages,
           PlanOptions options, std::uint32_t blocks = 1, std::uint64_t timeout_ns = 0)
       : fabric_(ranks, options.arena_bytes, PeerAccess::kMapped, options.cells_per_pair) {
+    const Problem problem{.collective = Collective::kAllReduce, .ranks = ranks};
+    const Result<ScheduleCounts> counts = count_schedule(algorithm, problem);
+    EXPECT_TRUE(counts) << counts.error().message;
+    candidate_.options = options;
+    candidate_.messages = messages;
+    candidate_.mutual = counts->mutual;
+    candidate_.connection_messages = counts->connection_messages;
     for (Rank rank = 0; rank < ranks; ++rank) {
-      auto plan = compile_plan(algorithm, {.collective = Collective::kAllReduce, .ranks = ranks},
-                               options, rank);
+      auto plan = compile_plan(algorithm, problem, options, rank);
       EXPECT_TRUE(plan) << plan.error().message;
       ranks_.push_back(std::make_unique<DeviceRank>(fabric_, *std::move(plan), messages, blocks));
       words_.push_back(&ranks_.back()->words());
@@ -44,8 +51,9 @@ class LaneJob {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (calls[rank].signature == 0) calls[rank].signature = 77 * operation_;
       if (rank == absent) continue;
-      launched.push_back(
-          {ranks_[rank]->common_of(calls[rank]), ranks_[rank]->task_of(calls[rank])});
+      device::Common common = ranks_[rank]->common_of(calls[rank]);
+      common.credits = !candidate_.without_credits(common.cut.slices());
+      launched.push_back({common, ranks_[rank]->task_of(calls[rank])});
     }
     return launch<Fold>(shape, launched);
   }
@@ -62,6 +70,7 @@ class LaneJob {
   [[nodiscard]] const DeviceRank& rank(std::size_t at) const { return *ranks_[at]; }
 
  private:
+  device::Candidate candidate_;  // what decides whether a call needs credits
   LocalFabric fabric_;
   std::vector<std::unique_ptr<DeviceRank>> ranks_;
   std::vector<device::RankWords*> words_;

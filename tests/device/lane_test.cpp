@@ -105,6 +105,25 @@ TEST_P(Lanes, SumExactly) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Lanes, testing::ValuesIn(all_cases()), name_of_case);
 
+// Operations that need credits and operations that do not, in turns: the slots that the one has
+// filled are not the other's to count.
+TEST(LanesWithoutCredits, TakeTurnsWithOthers) {
+  for (const Messages messages :
+       {Messages::kSlots, Messages::kCells, Messages::kLl16, Messages::kLl128})
+    for (const char* const name : {"one_shot", "butterfly", "two_shot"}) {
+      PlanOptions options = options_for(messages);
+      options.slots = 4;
+      options.replicas = 2;
+      LaneJob job(**find_algorithm(name), 4, messages, options, 2);
+      std::mt19937 random(seed());
+      for (int operation = 0; operation < 30; ++operation) {
+        const std::uint64_t count = random() % 3 == 0 ? 3000 : 1 + random() % 8;
+        all_reduce_ints(job, {.threads = 2}, count, random() % 2 == 0, random);
+        if (HasFailure()) FAIL() << name << ", seed " << seed();
+      }
+    }
+}
+
 class LanesOf : public testing::TestWithParam<Messages> {};
 
 // Every type and operation, averages included, bit for bit what the host's kernels give: two ranks,

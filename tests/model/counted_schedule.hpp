@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -117,6 +118,34 @@ inline FarTransfers busiest_connection(const Schedule& schedule,
     most.chunks = std::max(most.chunks, own.chunks);
   }
   return most;
+}
+
+// Of one connection: the most.
+inline std::uint32_t most_messages(const Schedule& schedule) {
+  std::map<std::tuple<std::size_t, Rank, Tag>, std::uint32_t> sent;
+  std::uint32_t most = 0;
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+    for (const Lane& lane : schedule.ranks[rank].lanes)
+      for (const Step& step : lane.steps)
+        for (const Operand& to : step.destinations)
+          if (to.kind == OperandKind::kSend) most = std::max(most, ++sent[{rank, to.peer, to.tag}]);
+  return most;
+}
+
+// Does every rank receive from whom it sends to?
+inline bool is_mutual(const Schedule& schedule) {
+  for (const RankProgram& program : schedule.ranks) {
+    std::set<Rank> to, from;
+    for (const Lane& lane : program.lanes)
+      for (const Step& step : lane.steps) {
+        for (const Operand& operand : step.destinations)
+          if (operand.kind == OperandKind::kSend) to.insert(operand.peer);
+        for (const Operand& operand : step.sources)
+          if (operand.kind == OperandKind::kRecv) from.insert(operand.peer);
+      }
+    if (!std::ranges::includes(from, to)) return false;
+  }
+  return true;
 }
 
 // Runs one slice in dependency order, carrying the longest paths along messages, waits and
@@ -285,6 +314,8 @@ inline ScheduleCounts count_schedule(const Schedule& schedule,
   counts.lane_far_chunks = longest.far_chunks;
   counts.host_far_chunks = busiest_host(schedule, hosts);
   const FarTransfers connection = busiest_connection(schedule, hosts);
+  counts.connection_messages = most_messages(schedule);
+  counts.mutual = is_mutual(schedule);
   counts.far_connection_messages = connection.messages;
   counts.far_connection_chunks = connection.chunks;
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {

@@ -8,7 +8,6 @@
 namespace tutti::reference {
 namespace {
 
-constexpr std::uint32_t kOperations = 2;
 constexpr std::uint32_t kMaxSlicesPerReplica = 4;
 constexpr std::uint32_t kAsleep = ~std::uint32_t{0};
 
@@ -241,6 +240,8 @@ void ReferenceExecutor::reset(const RunOptions& options) {
   if (options.slices > 0) slices_ = options.slices;
   in_place_ = options.in_place;
   slots_ = options.slots;
+  credits_ = options.credits;
+  operations_ = options.operations;
   for (Connection& connection : connections_) connection.sent = connection.received = 0;
   slots_of_.resize(connections_.size() * slots_);
   states_.resize(lanes_.size());
@@ -250,7 +251,7 @@ void ReferenceExecutor::reset(const RunOptions& options) {
   place_.assign(lanes_.size(), kAsleep);
   current_ = 0;
   failure_.clear();
-  sums_.assign(std::size_t{kOperations} * slices_ * shape.chunks, 0);
+  sums_.assign(std::size_t{operations_} * slices_ * shape.chunks, 0);
   orders_.resize(std::size_t{shape.replicas} * shape.chunks);
   ranks_.resize(schedule_.ranks.size());
   ranks_left_ = static_cast<std::uint32_t>(ranks_.size());
@@ -337,7 +338,7 @@ bool ReferenceExecutor::end_operation(Rank rank) {
       if (order != found.order) return wrong(slice, chunk, "another order");
     }
   }
-  if (++state.operation == kOperations)
+  if (++state.operation == operations_)
     --ranks_left_;
   else
     begin_operation(rank);
@@ -407,7 +408,7 @@ bool ReferenceExecutor::enabled(const FlatStep& step, const LaneState& state) co
     if (connection.received + source.nth >= connection.sent) return false;
   }
   for (const FlatOperand& destination : step.destinations) {
-    if (destination.kind != OperandKind::kSend) continue;
+    if (destination.kind != OperandKind::kSend || !credits_) continue;
     const Connection& connection = connections_[destination.connection];
     if (connection.sent + destination.nth >= connection.received + slots_) return false;
   }
@@ -509,21 +510,31 @@ bool ReferenceExecutor::start_step(std::uint32_t lane) {
       return fail(lane, "a message of another count");
   }
   state.reading = true;
+  if (!credits_ && !send(lane, step)) return false;
   return touch(lane, step, true);
+}
+
+bool ReferenceExecutor::send(std::uint32_t lane, const FlatStep& step) {
+  const LaneState& state = states_[lane];
+  for (const FlatOperand& destination : step.destinations) {
+    if (destination.kind != OperandKind::kSend) continue;
+    Connection& connection = connections_[destination.connection];
+    if (connection.sent >= connection.received + slots_)
+      return fail(lane, "overwrites a message that is not read");
+    Slot& slot = slots_of_[destination.connection * slots_ + connection.sent++ % slots_];
+    slot.count = step.count;
+    slot.values.assign(state.values.begin(), state.values.end());
+    for (const std::uint32_t peer : connection.receivers) wake(peer);
+  }
+  return true;
 }
 
 bool ReferenceExecutor::end_step(std::uint32_t lane) {
   LaneState& state = states_[lane];
   const FlatStep& step = lanes_[lane].steps[state.step];
+  if (credits_ && !send(lane, step)) return false;
   for (const FlatOperand& destination : step.destinations) {
-    if (destination.kind == OperandKind::kSend) {
-      Connection& connection = connections_[destination.connection];
-      Slot& slot = slots_of_[destination.connection * slots_ + connection.sent++ % slots_];
-      slot.count = step.count;
-      slot.values.assign(state.values.begin(), state.values.end());
-      for (const std::uint32_t peer : connection.receivers) wake(peer);
-      continue;
-    }
+    if (destination.kind == OperandKind::kSend) continue;
     for (std::uint32_t k = 0; k < step.count; ++k) {
       Cell& to = cell(lane, destination, k);
       const Value& value = state.values[k];

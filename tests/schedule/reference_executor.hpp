@@ -14,7 +14,8 @@
 // * Input and output are the user's: cells are those of the user's data, blocks by rank. A rank has
 //   what MPI gives it: its own block of an all-gather's input, no output of a reduce where it is
 //   not the root. Whatever touches more cannot run.
-// * Several slices; two operations in a row, with data of their own, each rank in place or not. A
+// * Several slices; two operations or more in a row, with data of their own, each rank in place or
+// not. A
 //   rank begins an operation as soon as it has itself ended the one before.
 //
 // Not for speed of data, but for many small runs: the schedule is flattened once. One thread.
@@ -52,9 +53,13 @@ class Random {
 
 struct RunOptions {
   std::uint32_t slots = 2;
-  std::uint64_t seed = 0;      // of the interleaving, and of what is left to it
-  std::uint32_t slices = 0;    // 0: the seed's choice, a few for each replica
-  std::vector<bool> in_place;  // by rank, in every operation; empty: the seed's choice
+  // Does a sender wait for a free slot? If not, one that is not free is a failure; messages are
+  // sent when their step begins, and slots are free when the step that reads them ends.
+  bool credits = true;
+  std::uint32_t operations = 2;
+  std::uint64_t seed = 0;           // of the interleaving, and of what is left to it
+  std::uint32_t slices = 0;         // 0: the seed's choice, a few for each replica
+  std::vector<bool> in_place = {};  // by rank, in every operation; empty: the seed's choice
 };
 
 class ReferenceExecutor {
@@ -159,6 +164,7 @@ class ReferenceExecutor {
   [[nodiscard]] std::uint32_t highest_priority() const;
   [[nodiscard]] bool enabled(const FlatStep& step, const LaneState& state) const;
   bool start_step(std::uint32_t lane);
+  bool send(std::uint32_t lane, const FlatStep& step);
   bool end_step(std::uint32_t lane);
   bool end_slice(std::uint32_t lane);
   bool read(std::uint32_t lane, const FlatStep& step, std::uint32_t k, Value& value);
@@ -190,6 +196,8 @@ class ReferenceExecutor {
   std::uint64_t data_seed_ = 0;
   std::vector<bool> in_place_;  // empty: random
   std::uint32_t slots_ = 0;
+  bool credits_ = true;
+  std::uint32_t operations_ = 2;
   std::uint32_t slices_ = 0;
   std::uint32_t policy_ = 0;
   std::uint32_t current_ = 0;
