@@ -99,6 +99,15 @@ void Board::note_device(std::uint64_t left, Rank peer, std::int64_t since_ns) {
   mine_->line.waits_for_plus_one.store(peer + 1, std::memory_order_relaxed);
 }
 
+void Board::note_fault(const KernelFault& fault) {
+  control::RankIdentity& to = mine_->identity;
+  if (to.fault[0].load(std::memory_order_relaxed) != 0) return;
+  to.fault[1].store(fault.expected, std::memory_order_relaxed);
+  to.fault[2].store(fault.seen, std::memory_order_relaxed);
+  to.fault[3].store(control::pack_place(fault.place), std::memory_order_relaxed);
+  to.fault[0].store(control::pack_fault(fault), std::memory_order_release);
+}
+
 // Hints, like waiting_for(); the time first, so that it is there where the gathering is seen.
 void Board::gather(Gathering gathering) {
   mine_->line.wait_since_ns.store(now_ns(), std::memory_order_relaxed);

@@ -68,6 +68,15 @@ struct WaitPlace {
   std::int64_t since_ns = 0;
 };
 
+// Where a rank's kernel was when it gave up, and what it looked at (device/task.hpp).
+struct KernelFault {
+  Rank peer = kNoRank;  // of the message or credit, if that is known
+  std::uint32_t block = 0;
+  WaitPlace place{};
+  bool receives = false;  // it looked for a message, not for a credit
+  std::uint64_t expected = 0, seen = 0;
+};
+
 struct BoardOptions {
   // TUTTI_FLIGHT_DIR: the board lies in a file there (flight_file.hpp); empty: in nameless memory.
   std::string flight_dir{};
@@ -115,6 +124,8 @@ class Board {
   // `peer` (kNoRank: nobody is known to be late) since then. Beside the user thread; what that has
   // left meanwhile stays left.
   void note_device(std::uint64_t left, Rank peer, std::int64_t since_ns);
+  // For people (board_view.hpp). The first one stays.
+  void note_fault(const KernelFault& fault);
   // Anyone's reads; any thread.
   [[nodiscard]] RankState state(Rank rank) const;
   // Returns the processor on which the rank ran when it last noted it; -1: not known.

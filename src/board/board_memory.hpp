@@ -24,7 +24,7 @@
 namespace tutti::control {
 
 inline constexpr std::uint64_t kBoardMagic = 0x4452424954545554;  // "TUTTIBRD" in memory
-inline constexpr std::uint32_t kBoardLayout = 4;
+inline constexpr std::uint32_t kBoardLayout = 5;
 inline constexpr std::size_t kBoardHostBytes = 64;
 
 // For readers of other programs and other times. Written by the maker of the segment before anybody
@@ -64,13 +64,14 @@ struct alignas(kCacheLineBytes) RankLine {
   std::atomic<std::int64_t> wait_since_ns;  // of a gathering, too
 };
 
-// Identifies the rank; written once.
+// Identifies the rank; written once. Of its kernel's fault: what, expected, seen, and where.
 struct alignas(kCacheLineBytes) RankIdentity {
   std::atomic<std::int32_t> pid;  // written last; 0: nobody has come
   std::atomic<std::int32_t> rank;
   std::atomic<std::uint64_t> start_ticks;
   std::atomic<std::uint64_t> pid_namespace;
   std::atomic<std::uint32_t> uid;
+  std::array<std::atomic<std::uint64_t>, 4> fault;  // the first is written last; 0: none
 };
 
 // A signature of which the version tells the operation and whether it is whole: 2 * operation while

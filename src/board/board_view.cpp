@@ -121,6 +121,16 @@ void Decoder::read_identity(std::size_t block, RankView& view) const {
     view.nonsense.push_back(fmt::format("calls itself rank {} of {}", rank, ranks_));
   else
     view.rank = rank;
+  const auto fault_word = [&](std::size_t i) {
+    return at<std::uint64_t>(block,
+                             kIdentity + offsetof(RankIdentity, fault) + i * sizeof(std::uint64_t));
+  };
+  view.fault = unpack_fault(fault_word(0), ranks_);
+  if (view.fault) {
+    view.fault->expected = fault_word(1);
+    view.fault->seen = fault_word(2);
+    view.fault->place = unpack_place(fault_word(3), 0);
+  }
   if (view.pid < 0) view.nonsense.push_back(fmt::format("has pid {}", view.pid));
 }
 

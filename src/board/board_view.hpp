@@ -39,6 +39,7 @@ struct RankView {
   std::uint64_t entered = 0, left = 0;  // numbers of the last operation entered and left
   std::int64_t left_ns = 0;             // monotonic; 0: not known
   std::optional<WaitView> wait{};       // none: for nobody, or not for long
+  std::optional<KernelFault> fault{};   // of its kernel
   Gathering gathering = Gathering::kNone;
   std::int64_t gathering_since_ns = 0;   // monotonic
   std::vector<OperationView> history{};  // the last operations, oldest first

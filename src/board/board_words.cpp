@@ -11,7 +11,7 @@ Rank unpack_rank(std::uint64_t bits, Rank ranks) {
   return rank_plus_one <= ranks ? rank_plus_one - 1 : kNoRank;
 }
 
-constexpr int kSliceBits = 32, kStepBits = 20, kLaneBits = 12;
+constexpr int kSliceBits = 32, kStepBits = 20, kLaneBits = 12, kBlockBits = 16;
 
 std::uint64_t capped(std::uint64_t value, int bits) {
   return std::min(value, (std::uint64_t{1} << bits) - 1);
@@ -69,6 +69,19 @@ Poison unpack_poison(std::uint64_t word, Rank ranks) {
   poison.culprit = unpack_rank(word >> 8, ranks);
   poison.reporter = unpack_rank(word >> 32, ranks);
   return poison;
+}
+
+std::uint64_t pack_fault(const KernelFault& fault) {
+  return std::uint64_t{1} << 63 | static_cast<std::uint64_t>(fault.peer + 1) |
+         capped(fault.block, kBlockBits) << 24 |
+         static_cast<std::uint64_t>(fault.receives) << (24 + kBlockBits);
+}
+
+std::optional<KernelFault> unpack_fault(std::uint64_t word, Rank ranks) {
+  if (word >> 63 == 0) return std::nullopt;
+  return KernelFault{.peer = unpack_rank(word, ranks),
+                     .block = static_cast<std::uint32_t>(word >> 24 & ((1U << kBlockBits) - 1)),
+                     .receives = (word >> (24 + kBlockBits) & 1) != 0};
 }
 
 std::uint64_t pack_place(const WaitPlace& place) {

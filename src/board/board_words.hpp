@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "board/board.hpp"
 
@@ -19,6 +20,11 @@ namespace tutti::control {
 [[nodiscard]] std::uint64_t pack_poison(const Poison& poison);
 // Words that no honest rank writes still become a poison: the communicator is dead either way.
 [[nodiscard]] Poison unpack_poison(std::uint64_t word, Rank ranks);
+
+// Peer + 1 (24 bits), block (16), whether it receives, and a set top bit.
+[[nodiscard]] std::uint64_t pack_fault(const KernelFault& fault);
+// Without its place, expected and seen. None for 0 and for what cannot be.
+[[nodiscard]] std::optional<KernelFault> unpack_fault(std::uint64_t word, Rank ranks);
 
 // Lane (12 bits), step (20), slice (32); larger numbers become the largest.
 [[nodiscard]] std::uint64_t pack_place(const WaitPlace& place);

@@ -164,9 +164,23 @@ std::optional<Error> RankOnDevice::fault() const {
   return error;
 }
 
+// So that other programs can see it too (tutti-info ranks).
+void RankOnDevice::note_fault() {
+  const auto found = job_->fault();
+  if (!found || found->rank != rank()) return;
+  const device::FaultPlace& at = found->what.place;
+  members_.board().note_fault({.peer = found->what.peer,
+                               .block = at.block,
+                               .place = {.lane = at.lane, .step = at.step, .slice = at.slice},
+                               .receives = at.receives,
+                               .expected = at.expected,
+                               .seen = at.seen});
+}
+
 std::int64_t RankOnDevice::look() {
   constexpr std::int64_t kEveryNs = 100'000'000;
   Board& board = members_.board();
+  note_fault();
   if (board.poisoned()) {
     abort();
     return INT64_MAX;
@@ -195,6 +209,7 @@ void RankOnDevice::warn_of(const device::RunningCall& call, Rank late) const {
 
 // Returns what the call is to say: what is known of the others' calls, or else what was found here.
 Error RankOnDevice::fail(const Error& found) {
+  note_fault();
   auto known = members_.error();
   if (!known)
     if (const auto cause = trouble()) known = members_.poison(*cause);

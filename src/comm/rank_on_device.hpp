@@ -68,6 +68,7 @@ class RankOnDevice {
   [[nodiscard]] Result<device::Issue> make_issue(const Call& call, const Forced& forced);
   // The service thread, now and then while calls have not ended: when to look again.
   [[nodiscard]] std::int64_t look();
+  void note_fault();
   void warn_of(const device::RunningCall& call, Rank late) const;
   // Only of the rank's own kernel and calls: the others tell of theirs.
   [[nodiscard]] std::optional<Poison> trouble() const;

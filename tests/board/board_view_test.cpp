@@ -77,6 +77,14 @@ TEST_F(BoardViewTest, SaysWhoIsThereAndWhatItDoes) {
     if (operation < 70) boards_[0]->leave(operation);
   }
   boards_[0]->waiting_for(2, {.lane = 3, .step = 5, .slice = 7, .since_ns = 1234});
+  const KernelFault fault{.peer = 2,
+                          .block = 131,
+                          .place = {.lane = 9, .step = 4, .slice = 2},
+                          .receives = true,
+                          .expected = 0xe000001,
+                          .seen = 0xd000001};
+  boards_[2]->note_fault(fault);
+  boards_[2]->note_fault({.peer = 0, .block = 1});  // what came of it
   boards_[1]->enter(signature_of(1));
   boards_[1]->waiting_for(0);
   boards_[1]->leave(1);
@@ -97,6 +105,16 @@ TEST_F(BoardViewTest, SaysWhoIsThereAndWhatItDoes) {
     EXPECT_EQ(rank.state, RankState::kAlive);
     EXPECT_THAT(rank.nonsense, IsEmpty());
   }
+  const KernelFault seen = view.find(2)->fault.value();
+  EXPECT_EQ(seen.peer, fault.peer);
+  EXPECT_EQ(seen.block, fault.block);
+  EXPECT_EQ(seen.place.lane, fault.place.lane);
+  EXPECT_EQ(seen.place.step, fault.place.step);
+  EXPECT_EQ(seen.place.slice, fault.place.slice);
+  EXPECT_TRUE(seen.receives);
+  EXPECT_EQ(seen.expected, fault.expected);
+  EXPECT_EQ(seen.seen, fault.seen);
+  EXPECT_FALSE(view.find(0)->fault);
   const RankView& busy = *view.find(0);
   EXPECT_TRUE(busy.inside());
   EXPECT_EQ(busy.entered, 70u);
@@ -266,7 +284,7 @@ TEST_F(BoardViewTest, OnlyABoardIsRead) {
   copy = bytes();
   copy[offsetof(BoardHeader, layout)] = std::byte{200};
   EXPECT_THAT(refusal(copy),
-              HasSubstr("f: the status page has layout 200, but this tool reads layout 4"));
+              HasSubstr("f: the status page has layout 200, but this tool reads layout 5"));
   copy[0] = std::byte{0};
   EXPECT_EQ(refusal(copy), "f: this is not a status page of Tutti");
   EXPECT_EQ(read_board(-1, "f").error().code, Code::kSystemError);

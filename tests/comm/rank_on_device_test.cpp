@@ -440,6 +440,17 @@ TEST(RankOnDevice, WhoLeavesWithoutTheCallEndsIt) {
   job.synchronize();
 }
 
+// As tutti-info finds it: on a board of this process.
+std::optional<KernelFault> fault_on_a_board() {
+  for (int fd = 3; fd < 1024; ++fd) {
+    const auto board = control::read_board(fd, "");
+    if (!board) continue;
+    for (const control::RankView& rank : board->here)
+      if (rank.fault) return rank.fault;
+  }
+  return std::nullopt;
+}
+
 // The kernel's own patience; the rank that did not call is to blame, on every rank.
 TEST(RankOnDevice, WhoDoesNotCallInTimeIsNamedToAll) {
   std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(100, 1));
@@ -459,6 +470,11 @@ TEST(RankOnDevice, WhoDoesNotCallInTimeIsNamedToAll) {
     EXPECT_THAT(job.of(rank).error()->message, HasSubstr("rank 2 (pid"));
     EXPECT_THAT(job.of(rank).error()->message, HasSubstr("during all_reduce #1 count 100"));
   }
+  EXPECT_TRUE(eventually([] { return fault_on_a_board().has_value(); }));
+  const KernelFault fault = fault_on_a_board().value();
+  EXPECT_EQ(fault.peer, 2);
+  EXPECT_TRUE(fault.receives);
+  EXPECT_NE(fault.expected, fault.seen);
   job.synchronize();
 }
 

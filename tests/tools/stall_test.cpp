@@ -59,6 +59,21 @@ Culprit only(const Job& job) {
   return culprits.empty() ? Culprit{} : culprits[0];
 }
 
+TEST(Ranks, TellWhereAKernelGaveUp) {
+  Job job = job_of({1, kNoRank});
+  job.board.here[0].fault = KernelFault{.peer = 1,
+                                        .block = 3,
+                                        .place = {.lane = 2, .step = 5, .slice = 7},
+                                        .receives = true,
+                                        .expected = 0xc000001,
+                                        .seen = 0xb000001};
+  const std::string line =
+      "its kernel gave up: block 3, lane 2, slice 7, step 5, a message of rank 1: expected "
+      "0xc000001, saw 0xb000001\n";
+  EXPECT_THAT(ranks_text({.jobs = {job}}, kNow, {}), HasSubstr(line));
+  EXPECT_THAT(ranks_json({.jobs = {job}}, kNow, {}), HasSubstr("\"kernel_fault\": {"));
+}
+
 TEST(Stall, NobodyWaits) {
   EXPECT_THAT(find_culprits(job_of({kNoRank, kNoRank}), kNow, 0), IsEmpty());
 }

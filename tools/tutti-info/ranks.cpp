@@ -78,6 +78,29 @@ std::string row_text(const Job& job, std::size_t index, const Moment& now,
   return text + "\n";
 }
 
+// Where the rank's kernel gave up, and why.
+std::string fault_text(const control::RankView& rank) {
+  if (!rank.fault) return {};
+  const KernelFault& at = *rank.fault;
+  return fmt::format(
+      "        its kernel gave up: block {}, lane {}, slice {}, step {}, a {}{}: expected {:#x}, "
+      "saw "
+      "{:#x}\n",
+      at.block, at.place.lane, at.place.slice, at.place.step, at.receives ? "message" : "credit",
+      at.peer == kNoRank ? "" : fmt::format(" of rank {}", at.peer), at.expected, at.seen);
+}
+
+Json fault_json(const KernelFault& at) {
+  return {{"block", at.block},
+          {"lane", at.place.lane},
+          {"slice", at.place.slice},
+          {"step", at.place.step},
+          {"of", at.receives ? "message" : "credit"},
+          {"rank", at.peer},
+          {"expected", at.expected},
+          {"seen", at.seen}};
+}
+
 std::string history_text(const Job& job, const RankView& rank, const Moment& now,
                          std::size_t most) {
   std::string text;
@@ -107,6 +130,7 @@ std::string job_text(const Job& job, const Moment& now, const RanksOptions& opti
     text += row_text(job, i, now, widest);
     for (const std::string& nonsense : board.here[i].nonsense)
       text += fmt::format("        its record is inconsistent: it {}\n", nonsense);
+    text += fault_text(board.here[i]);
     text += history_text(job, board.here[i], now, options.history);
   }
   for (const Culprit& culprit : find_culprits(job, now, options.after_ns))
@@ -150,6 +174,7 @@ Json rank_json(const Job& job, std::size_t index, const Moment& now) {
                      {"slice", slice},
                      {"age_ns", age_ns(job.board, now, since_ns)}};
   }
+  if (rank.fault) json["kernel_fault"] = fault_json(*rank.fault);
   json["history"] = Json::array();
   for (const OperationView& operation : rank.history)
     json["history"].push_back(operation_json(job.board, now, operation));
