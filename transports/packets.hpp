@@ -29,8 +29,9 @@
 //   read for it may be overwritten after it has come). So where packets run all that a replica does
 //   is one block's, whose barriers order the rest (src/device/image.cpp).
 // * Credits are those of any connection: the line may be written again once they are back.
-// One source for host and device. On the host one thread stores a whole line: std::atomic has no
-// 16 or 128 bytes that are lock-free everywhere, so there the epoch is stored last, with release.
+// A thread holds 16 bytes of a line, on the host as on a device; a block (src/device/position.hpp)
+// gives the votes and the common store of the threads that share an LL128 line. std::atomic has no
+// 16 bytes that are lock-free everywhere: on the host the second word is stored last, with release.
 #pragma once
 
 #include <cstddef>
@@ -52,15 +53,14 @@ struct LineShape {
 };
 
 [[nodiscard]] TUTTI_HD constexpr LineShape line_shape(PacketFormat format) {
-  if (format != PacketFormat::kLl128) return {16, 1, 1};
-  return {128, 15, TUTTI_ON_DEVICE ? 8 : 1};
+  if (format == PacketFormat::kLl128) return {128, 15, 8};
+  return {16, 1, 1};
 }
 
-// Units that one thread holds of a line, and how many of them are payload.
+// Units that one thread holds of a line; the last thread of an LL128 line has the epoch in place of
+// its second.
 template <PacketFormat format>
-inline constexpr std::uint32_t kUnitsPerThread = format == PacketFormat::kLl128
-                                                     ? (TUTTI_ON_DEVICE ? 2 : 15)
-                                                     : 1;
+inline constexpr std::uint32_t kUnitsPerThread = format == PacketFormat::kLl128 ? 2 : 1;
 
 // Lines of a message of so many bytes, its first included.
 [[nodiscard]] TUTTI_HD constexpr std::uint64_t lines_for(PacketFormat format, std::uint64_t bytes) {
@@ -93,84 +93,80 @@ inline constexpr auto kStore =
   return low == 0 ? 1 : low;
 }
 
-#if TUTTI_ON_DEVICE
-struct Pair {
-  std::uint64_t low, high;
+}  // namespace packet_detail
+
+// A thread's part of a line: payload and flags as they lie in memory.
+struct LinePart {
+  std::uint64_t words[2];
 };
-// Sixteen bytes that are seen whole.
-__device__ inline Pair load_pair(const Word* from) {
-  Pair pair;
+
+namespace packet_detail {
+
+// Sixteen bytes of which the second word is never seen without the first: on a device both at once.
+template <class W>
+[[nodiscard]] TUTTI_HD LinePart load_part(const W* from) {
+#if TUTTI_ON_DEVICE
+  LinePart part;
   asm volatile(
       "{ .reg .b128 whole;\n\t"
       "ld.relaxed.sys.global.b128 whole, [%2];\n\t"
       "mov.b128 {%0, %1}, whole; }"
-      : "=l"(pair.low), "=l"(pair.high)
+      : "=l"(part.words[0]), "=l"(part.words[1])
       : "l"(from)
       : "memory");
-  return pair;
+  return part;
+#else
+  // Acquire pairs with the release below: the first word comes before it.
+  const std::uint64_t second = from[1].load(std::memory_order::acquire);
+  return {{from[0].load(std::memory_order::relaxed), second}};
+#endif
 }
-__device__ inline void store_pair(Word* to, std::uint64_t low, std::uint64_t high) {
+template <class W>
+TUTTI_HD void store_part(W* to, std::uint64_t first, std::uint64_t second) {
+#if TUTTI_ON_DEVICE
   asm volatile(
       "{ .reg .b128 whole;\n\t"
       "mov.b128 whole, {%1, %2};\n\t"
       "st.relaxed.sys.global.b128 [%0], whole; }" ::"l"(to),
-      "l"(low), "l"(high)
+      "l"(first), "l"(second)
       : "memory");
-}
-// The eight threads of this one's LL128 line.
-__device__ inline unsigned line_mask(std::uint32_t part) {
-  unsigned lane;
-  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return 0xffu << (lane - part);
-}
+#else
+  to[0].store(first, std::memory_order::relaxed);
+  to[1].store(second, std::memory_order::release);
 #endif
+}
 
 }  // namespace packet_detail
 
-// Does any of the threads that share a line say so? They ask together.
-template <PacketFormat format>
-[[nodiscard]] TUTTI_HD bool any_of_line([[maybe_unused]] std::uint32_t part, bool one) {
-#if TUTTI_ON_DEVICE
-  if constexpr (format == PacketFormat::kLl128)
-    return __any_sync(packet_detail::line_mask(part), one) != 0;
-#endif
-  return one;
-}
-
-// One format's lines. `line` is where the line begins, `part` which of its threads asks; all
-// threads of a line ask together. `units` are this thread's payload units of it. A template over
-// the words for the interleaving checker; everything else uses Word.
-//
-// fetch() loads this thread's part of a line and looks at nothing, so that the loads of several
-// lines can be under way at once; accept() says whether the line had come, and gives its payload.
+// One format's lines. `line` is where the line begins, `part` which of its threads asks; `units`
+// are this thread's payload units of it. A template over the words for the interleaving checker;
+// everything else uses Word.
+//   fetch     loads this thread's part and looks at nothing, so that the loads of several lines can
+//             be under way at once
+//   has_come  does that part show the message's line? The line has come if all of its parts do.
+//   reload    the part of a line that has come. The eight loads of an LL128 line are not one: those
+//             of the payload may have been made before the flag came, so they are made once more
+//             after all threads know of it (as NCCL's prims_ll128.h does).
+//   payload   this thread's units of a line that has come
+//   store     stores this thread's part. Of an LL128 line all threads do it together (line_store of
+//             a block): whoever sees the flag then sees all payload, by the next load at the
+//             latest.
+//   clear     forgets a line before its credit is given
 template <PacketFormat format, class W = Word>
 struct Packets;
 
-// What a thread has loaded of a line: all that it holds, the flag too.
-template <PacketFormat format>
-struct FetchedLine {
-  std::uint64_t words[format == PacketFormat::kLl128 && !TUTTI_ON_DEVICE ? 16 : 2];
-};
-
-template <PacketFormat format, class W>
-[[nodiscard]] TUTTI_HD bool load_line(W* line, std::uint32_t part, std::uint64_t epoch,
-                                      std::uint64_t (&units)[kUnitsPerThread<format>]) {
-  return Packets<format, W>::accept(line, part, epoch, Packets<format, W>::fetch(line, part),
-                                    units);
-}
-
 template <class W>
 struct Packets<PacketFormat::kLl8, W> {
-  using Line = FetchedLine<PacketFormat::kLl8>;
-  static TUTTI_HD Line fetch(W* line, std::uint32_t) {
+  static TUTTI_HD LinePart fetch(W* line, std::uint32_t) {
     return {{line[0].load(packet_detail::kLoad), line[1].load(packet_detail::kLoad)}};
   }
-  static TUTTI_HD bool accept(W*, std::uint32_t, std::uint64_t epoch, const Line& line,
-                              std::uint64_t (&units)[1]) {
+  static TUTTI_HD bool has_come(const LinePart& fetched, std::uint32_t, std::uint64_t epoch) {
     const std::uint64_t flag = packet_detail::flag_of(epoch);
-    if (line.words[0] >> 32 != flag || line.words[1] >> 32 != flag) return false;
-    units[0] = (line.words[0] & 0xffffffff) | line.words[1] << 32;
-    return true;
+    return fetched.words[0] >> 32 == flag && fetched.words[1] >> 32 == flag;
+  }
+  static TUTTI_HD LinePart reload(W*, std::uint32_t, const LinePart& fetched) { return fetched; }
+  static TUTTI_HD void payload(const LinePart& fetched, std::uint64_t (&units)[1]) {
+    units[0] = (fetched.words[0] & 0xffffffff) | fetched.words[1] << 32;
   }
   static TUTTI_HD void store(W* line, std::uint32_t, std::uint64_t epoch,
                              const std::uint64_t (&units)[1]) {
@@ -179,7 +175,7 @@ struct Packets<PacketFormat::kLl8, W> {
     line[1].store(flag | units[0] >> 32, packet_detail::kStore);
   }
   // Relaxed: the credit that follows orders it.
-  static TUTTI_HD void clear(W* line, std::uint32_t) {
+  static TUTTI_HD void clear(W* line) {
     line[0].store(0, std::memory_order::relaxed);
     line[1].store(0, std::memory_order::relaxed);
   }
@@ -187,81 +183,45 @@ struct Packets<PacketFormat::kLl8, W> {
 
 template <class W>
 struct Packets<PacketFormat::kLl16, W> {
-  using Line = FetchedLine<PacketFormat::kLl16>;
-  static TUTTI_HD Line fetch(W* line, std::uint32_t) {
-#if TUTTI_ON_DEVICE
-    const packet_detail::Pair pair = packet_detail::load_pair(line);
-    return {{ pair.low, pair.high }};
-#else
-    // Acquire pairs with the release below: the payload comes before it.
-    const std::uint64_t flag = line[1].load(std::memory_order::acquire);
-    return {{line[0].load(std::memory_order::relaxed), flag}};
-#endif
+  static TUTTI_HD LinePart fetch(W* line, std::uint32_t) { return packet_detail::load_part(line); }
+  static TUTTI_HD bool has_come(const LinePart& fetched, std::uint32_t, std::uint64_t epoch) {
+    return fetched.words[1] == epoch;
   }
-  static TUTTI_HD bool accept(W*, std::uint32_t, std::uint64_t epoch, const Line& line,
-                              std::uint64_t (&units)[1]) {
-    units[0] = line.words[0];
-    return line.words[1] == epoch;
+  static TUTTI_HD LinePart reload(W*, std::uint32_t, const LinePart& fetched) { return fetched; }
+  static TUTTI_HD void payload(const LinePart& fetched, std::uint64_t (&units)[1]) {
+    units[0] = fetched.words[0];
   }
   static TUTTI_HD void store(W* line, std::uint32_t, std::uint64_t epoch,
                              const std::uint64_t (&units)[1]) {
-#if TUTTI_ON_DEVICE
-    packet_detail::store_pair(line, units[0], epoch);
-#else
-    line[0].store(units[0], std::memory_order::relaxed);
-    line[1].store(epoch, std::memory_order::release);
-#endif
+    packet_detail::store_part(line, units[0], epoch);
   }
-  static TUTTI_HD void clear(W*, std::uint32_t) {}
+  static TUTTI_HD void clear(W*) {}
 };
 
 template <class W>
 struct Packets<PacketFormat::kLl128, W> {
-  static constexpr std::uint32_t kUnits = kUnitsPerThread<PacketFormat::kLl128>;
-  using Line = FetchedLine<PacketFormat::kLl128>;
-  static TUTTI_HD Line fetch(W* line, [[maybe_unused]] std::uint32_t part) {
-#if TUTTI_ON_DEVICE
-    const packet_detail::Pair pair = packet_detail::load_pair(line + 2 * part);
-    return {{ pair.low, pair.high }};
-#else
-    Line fetched;
-    fetched.words[kUnits] = line[kUnits].load(std::memory_order::acquire);
-    for (std::uint32_t i = 0; i < kUnits; ++i)
-      fetched.words[i] = line[i].load(std::memory_order::relaxed);
-    return fetched;
-#endif
+  static TUTTI_HD LinePart fetch(W* line, std::uint32_t part) {
+    return packet_detail::load_part(line + 2 * part);
   }
-  // The eight loads of a line are not one: those of the payload may have been made before the flag
-  // came, so they are made once more after it was seen (as NCCL's prims_ll128.h does).
-  static TUTTI_HD bool accept([[maybe_unused]] W* line, [[maybe_unused]] std::uint32_t part,
-                              std::uint64_t epoch, const Line& fetched,
-                              std::uint64_t (&units)[kUnits]) {
-#if TUTTI_ON_DEVICE
-    // The last of the line's threads holds the epoch: all of them are told.
-    const unsigned mask = packet_detail::line_mask(part);
-    if (__all_sync(mask, part != 7 || fetched.words[1] == epoch) == 0) return false;
-    const packet_detail::Pair pair = packet_detail::load_pair(line + 2 * part);
-    units[0] = pair.low;
-    units[1] = pair.high;
-    return true;
-#else
-    if (fetched.words[kUnits] != epoch) return false;
-    for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = fetched.words[i];
-    return true;
-#endif
+  // The last of the line's threads holds the epoch.
+  static TUTTI_HD bool has_come(const LinePart& fetched, std::uint32_t part, std::uint64_t epoch) {
+    return part != kLast || fetched.words[1] == epoch;
+  }
+  static TUTTI_HD LinePart reload(W* line, std::uint32_t part, const LinePart&) {
+    return fetch(line, part);
+  }
+  static TUTTI_HD void payload(const LinePart& fetched, std::uint64_t (&units)[2]) {
+    units[0] = fetched.words[0];
+    units[1] = fetched.words[1];
   }
   static TUTTI_HD void store(W* line, std::uint32_t part, std::uint64_t epoch,
-                             const std::uint64_t (&units)[kUnits]) {
-#if TUTTI_ON_DEVICE
-    __syncwarp(packet_detail::line_mask(part));
-    packet_detail::store_pair(line + 2 * part, units[0], part == 7 ? epoch : units[1]);
-#else
-    (void)part;
-    for (std::uint32_t i = 0; i < kUnits; ++i) line[i].store(units[i], std::memory_order::relaxed);
-    line[kUnits].store(epoch, std::memory_order::release);
-#endif
+                             const std::uint64_t (&units)[2]) {
+    packet_detail::store_part(line + 2 * part, units[0], part == kLast ? epoch : units[1]);
   }
-  static TUTTI_HD void clear(W*, std::uint32_t) {}
+  static TUTTI_HD void clear(W*) {}
+
+ private:
+  static constexpr std::uint32_t kLast = line_shape(PacketFormat::kLl128).threads - 1;
 };
 
 }  // namespace tutti

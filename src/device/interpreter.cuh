@@ -26,6 +26,14 @@ class CudaBlock {
     __syncwarp();
     return agreed;
   }
+  static_assert(kInterpreterThreads % kLanes == 0, "whole warps, so whole lines");
+  [[nodiscard]] __device__ bool line_all(bool mine) { return __all_sync(line_mask(), mine) != 0; }
+  // One instruction stores the line.
+  template <class Function>
+  __device__ void line_store(Function&& function) {
+    __syncwarp(line_mask());
+    function();
+  }
   __device__ void pause() {
     // Not to slow down the blocks that share the way to memory; a message takes longer than this.
     __nanosleep(20);
@@ -79,6 +87,8 @@ class CudaBlock {
   }
 
  private:
+  [[nodiscard]] static __device__ unsigned line_mask() { return 0xffU << (threadIdx.x & 24); }
+
   // Of a block's program and ends, those of 16 ranks with room to spare; what is larger stays in
   // global memory.
   static constexpr std::uint32_t kRoomBytes = 20 << 10;

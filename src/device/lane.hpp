@@ -248,7 +248,7 @@ TUTTI_HD_COLD void complete(Block& block, std::uint32_t lane) {
       if (sends && !packets) write_header(end, task.messages, task.signature, bytes);
       // All threads have looked at it; the flags of LL8 come again.
       if (!sends && task.messages == Messages::kLl8)
-        Packets<PacketFormat::kLl8>::clear(lines_of(end), 0);
+        Packets<PacketFormat::kLl8>::clear(lines_of(end));
     });
   if (is_awaited(task, at)) block.fence();
   if (at.step->messages)

@@ -38,30 +38,36 @@ TUTTI_HD_COLD void raise_missing(Block& block, const Position& at, std::uint32_t
   raise(block, Fault::kTimeout, block.shared().view.recvs[connection].peer, place);
 }
 
-template <PacketFormat format>
+// Do all threads that share a line say so? They ask together.
+template <PacketFormat format, class Block>
+[[nodiscard]] TUTTI_HD bool all_of_line(Block& block, bool mine) {
+  if constexpr (line_shape(format).threads == 1)
+    return mine;
+  else
+    return block.line_all(mine);
+}
+
 struct Awaited {
-  std::uint64_t units[kUnitsPerThread<format>];
+  LinePart part;
   bool came;
 };
 
 // Looks at a line until it has come. Apart from the way of lines that are there.
 template <PacketFormat format, class Block>
-TUTTI_HD_COLD Awaited<format> await_line(Block& block, std::uint32_t connection, Word* line,
-                                         std::uint64_t epoch) {
+TUTTI_HD_COLD Awaited await_line(Block& block, std::uint32_t connection, Word* line,
+                                 std::uint64_t epoch) {
   const std::uint32_t part = block.thread() % line_shape(format).threads;
-  Awaited<format> awaited{};
+  Awaited awaited{};
   Patience patience;
   block.look([&] {
-    const FetchedLine<format> fetched = Packets<format>::fetch(line, part);
-    awaited.came = Packets<format>::accept(line, part, epoch, fetched, awaited.units);
+    awaited.part = Packets<format>::fetch(line, part);
+    awaited.came = all_of_line<format>(block, Packets<format>::has_come(awaited.part, part, epoch));
     if (awaited.came) return true;
     const Patience::Answer answer = patience.wait(block);
     // The last of a line's threads has its flag, and tells.
     const bool over = answer == Patience::Answer::kOver && part + 1 == line_shape(format).threads;
-    if (over)
-      raise_missing(block, block.shared().at, connection, epoch,
-                    fetched.words[sizeof fetched.words / sizeof fetched.words[0] - 1]);
-    return any_of_line<format>(part, over || answer == Patience::Answer::kStopped);
+    if (over) raise_missing(block, block.shared().at, connection, epoch, awaited.part.words[1]);
+    return !all_of_line<format>(block, !over && answer != Patience::Answer::kStopped);
   });
   return awaited;
 }
@@ -78,11 +84,11 @@ class PacketMover {
   // Sends the first line of every message of the step, and begins to load those that it receives.
   TUTTI_HD void open() {
     std::uint64_t units[kUnits] = {};
-    if (part() == 0) units[0] = block_.shared().task.signature;
+    if (last_part()) units[0] = block_.shared().task.signature;
     for (std::uint32_t d = group(); d < at().step->destinations; d += groups()) {
       if (at().operands[d].kind != OperandKind::kSend) continue;
       const End& end = block_.shared().view.sends[at().operands[d].connection];
-      Packets<format>::store(lines_of(end), part(), connection_detail::epoch_of_next(end), units);
+      send_line(end, lines_of(end), units);
     }
     block_.together([&] { ask(); });
   }
@@ -102,22 +108,22 @@ class PacketMover {
   }
 
   // The first line of each message, by one group of threads: it says of which operation the message
-  // is, and comes even if there is no payload to wait for.
+  // is, and comes even if there is no payload to wait for. The signature lies beside the flag, so
+  // that it is right without a reload.
   TUTTI_HD void close() {
     for (std::uint32_t s = group(); s < at().step->sources; s += groups()) {
       if (s != group()) block_.together([&] { fetch_header(source(s)); });
       if (source(s).kind != OperandKind::kRecv) continue;
-      const End& end = end_of(source(s));
+      Word* const line = lines_of(end_of(source(s)));
+      if (!comes(source(s), line, header_)) return;
       std::uint64_t units[kUnits];
-      if (!come(source(s), lines_of(end), connection_detail::epoch_of_next(end), header_, units))
-        return;
-      if (part() == 0)
+      Packets<format>::payload(header_, units);
+      if (last_part())
         static_cast<void>(signature_is_own(block_, at(), source(s).connection, units[0]));
     }
   }
 
  private:
-  using Line = FetchedLine<format>;
   // Those whose loads are under way at once; their order is kept.
   static constexpr std::uint32_t kTogether = kWidensFourfold<Fold> ? 2 : 4;
 
@@ -145,10 +151,10 @@ class PacketMover {
   }
 
   // A source's part of a line: what is there of a message, or what is in memory.
-  TUTTI_HD Line fetch(const Operand& source, std::uint64_t line) {
+  TUTTI_HD LinePart fetch(const Operand& source, std::uint64_t line) {
     if (source.kind == OperandKind::kRecv)
       return Packets<format>::fetch(line_at(end_of(source), line), part());
-    Line fetched{};
+    LinePart fetched{};
     const auto* const from = static_cast<const std::byte*>(addresses_[&source - at().operands]);
     const std::uint64_t offset = offset_of(line);
     TUTTI_UNROLL
@@ -160,28 +166,54 @@ class PacketMover {
     return fetched;
   }
 
-  // The units of what was fetched, or is fetched again until it has come.
-  TUTTI_HD bool take(const Operand& source, std::uint64_t line, Line& fetched,
-                     std::uint64_t (&units)[kUnits]) {
-    if (source.kind != OperandKind::kRecv) {
+  // Waits for a line that has not come yet. False: given up.
+  TUTTI_HD bool comes(const Operand& source, Word* line, LinePart& fetched) {
+    const std::uint64_t epoch = connection_detail::epoch_of_next(end_of(source));
+    if (all_of_line<format>(block_, Packets<format>::has_come(fetched, part(), epoch))) return true;
+    const Awaited awaited = await_line<format>(block_, source.connection, line, epoch);
+    fetched = awaited.part;
+    return awaited.came;
+  }
+
+  // The parts of up to kTogether sources from `first` on, all of which have come. False: given up.
+  TUTTI_HD bool fetch_together(std::uint32_t first, std::uint64_t line,
+                               LinePart (&fetched)[kTogether]) {
+    const std::uint32_t sources = at().step->sources;
+    block_.together([&] {
       TUTTI_UNROLL
-      for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = fetched.words[i];
-      return true;
+      for (std::uint32_t j = 0; j < kTogether; ++j)
+        if (first + j < sources) fetched[j] = fetch(source(first + j), line);
+    });
+    bool reloads = false;
+    TUTTI_UNROLL
+    for (std::uint32_t j = 0; j < kTogether; ++j) {
+      if (first + j >= sources || source(first + j).kind != OperandKind::kRecv) continue;
+      if (!comes(source(first + j), line_at(end_of(source(first + j)), line), fetched[j]))
+        return false;
+      reloads = kShape.threads > 1;
     }
-    const End& end = end_of(source);
-    Word* const at = line_at(end, line);
-    if (!come(source, at, connection_detail::epoch_of_next(end), fetched, units)) return false;
-    Packets<format>::clear(at, part());
+    if (!reloads) return true;
+    block_.together([&] {
+      TUTTI_UNROLL
+      for (std::uint32_t j = 0; j < kTogether; ++j) {
+        if (first + j >= sources || source(first + j).kind != OperandKind::kRecv) continue;
+        Word* const at = line_at(end_of(source(first + j)), line);
+        fetched[j] = Packets<format>::reload(at, part(), fetched[j]);
+      }
+    });
     return true;
   }
 
-  TUTTI_HD bool come(const Operand& source, Word* line, std::uint64_t epoch, const Line& fetched,
+  // The units of what was fetched.
+  TUTTI_HD void take(const Operand& source, std::uint64_t line, const LinePart& fetched,
                      std::uint64_t (&units)[kUnits]) {
-    if (Packets<format>::accept(line, part(), epoch, fetched, units)) return true;
-    const Awaited<format> awaited = await_line<format>(block_, source.connection, line, epoch);
+    if (source.kind == OperandKind::kRecv) {
+      Packets<format>::payload(fetched, units);
+      Packets<format>::clear(line_at(end_of(source), line));
+      return;
+    }
     TUTTI_UNROLL
-    for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = awaited.units[i];
-    return awaited.came;
+    for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = fetched.words[i];
   }
 
   TUTTI_HD bool reduce_line(std::uint64_t line, std::uint64_t (&units)[kUnits]) {
@@ -191,16 +223,12 @@ class PacketMover {
     typename Fold::template Accumulator<8> values[kUnits] = {};
     TUTTI_NO_UNROLL
     for (std::uint32_t first = 0; first < sources; first += kTogether) {
-      Line fetched[kTogether];
-      block_.together([&] {
-        TUTTI_UNROLL
-        for (std::uint32_t j = 0; j < kTogether; ++j)
-          if (first + j < sources) fetched[j] = fetch(source(first + j), line);
-      });
+      LinePart fetched[kTogether];
+      if (!fetch_together(first, line, fetched)) return false;
       TUTTI_UNROLL
       for (std::uint32_t j = 0; j < kTogether; ++j) {
         if (first + j >= sources) continue;
-        if (!take(source(first + j), line, fetched[j], units)) return false;
+        take(source(first + j), line, fetched[j], units);
         if (!folds) continue;
         TUTTI_UNROLL
         for (std::uint32_t i = 0; i < kUnits; ++i) {
@@ -218,13 +246,21 @@ class PacketMover {
     return true;
   }
 
+  TUTTI_HD void send_line(const End& end, Word* line, const std::uint64_t (&units)[kUnits]) {
+    const std::uint64_t epoch = connection_detail::epoch_of_next(end);
+    const auto store = [&] { Packets<format>::store(line, part(), epoch, units); };
+    if constexpr (kShape.threads == 1)
+      store();
+    else
+      block_.line_store(store);
+  }
+
   TUTTI_HD void store_line(std::uint64_t line, const std::uint64_t (&units)[kUnits]) {
     for (std::uint32_t d = 0; d < at().step->destinations; ++d) {
       const Operand& operand = at().operands[d];
       if (operand.kind == OperandKind::kSend) {
         const End& end = block_.shared().view.sends[operand.connection];
-        Packets<format>::store(line_at(end, line), part(), connection_detail::epoch_of_next(end),
-                               units);
+        send_line(end, line_at(end, line), units);
         continue;
       }
       auto* const to = static_cast<std::byte*>(addresses_[d]);
@@ -242,13 +278,14 @@ class PacketMover {
     return at().operands[at().step->destinations + s];
   }
   [[nodiscard]] TUTTI_HD std::uint32_t part() const { return block_.thread() % kShape.threads; }
+  [[nodiscard]] TUTTI_HD bool last_part() const { return part() + 1 == kShape.threads; }
   [[nodiscard]] TUTTI_HD std::uint32_t group() const { return block_.thread() / kShape.threads; }
   [[nodiscard]] TUTTI_HD std::uint32_t groups() const { return block_.threads() / kShape.threads; }
 
   Block& block_;
   void* const* addresses_ = nullptr;
   std::uint64_t bytes_ = 0, first_line_ = 1;
-  Line header_{};  // of the source of this thread's number
+  LinePart header_{};  // of the source of this thread's number
 };
 
 }  // namespace tutti::device

@@ -7,6 +7,10 @@
 //   warp()                                threads 0 to warp() - 1 look for work together
 //   sync()                                a barrier of its threads that orders memory among them
 //   warp_sync(), all(bool)                the same of the first warp; all() is a vote besides
+//   line_all(bool), line_store(function)  of the eight threads, from a multiple of eight on, that
+//                                         share an LL128 line: a vote; and stores that they make
+//                                         together, the last thread's seen with or after the
+//                                         others'
 //   pause()                               called between two looks
 //   now_ns()                              a clock
 //   shared(), room(), room_bytes()        its Shared, and memory of its own; both the same for all

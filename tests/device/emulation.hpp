@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of device threads, emulated by threads of the host: the interpreter's own code, with
 // barriers of std::barrier, whose order ThreadSanitizer checks. What a thread waits for is counted.
+// Eight threads share an LL128 line as on a device, with no more order than a transport promises:
+// a line becomes visible in parts, the flag last, and its parts are loaded at different times.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +13,7 @@
 #include <barrier>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -32,9 +35,30 @@ struct Costs {
   }
 };
 
+// A vote of a fixed number of threads, and a barrier of theirs.
+class Ballot {
+ public:
+  explicit Ballot(std::uint32_t voters) : barrier_(voters, Count{this}) {}
+  [[nodiscard]] bool all(bool mine) {
+    if (!mine) vetoed_.store(true);
+    barrier_.arrive_and_wait();
+    return agreed_;
+  }
+
+ private:
+  struct Count {
+    Ballot* ballot;
+    void operator()() noexcept { ballot->agreed_ = !ballot->vetoed_.exchange(false); }
+  };
+  std::atomic<bool> vetoed_{false};
+  bool agreed_ = false;  // written while all wait
+  std::barrier<Count> barrier_;
+};
+
 class EmulatedBlock {
  public:
   static constexpr int kLanes = 1;
+  static constexpr std::uint32_t kLineThreads = line_shape(PacketFormat::kLl128).threads;
 
   // What the threads of a block share.
   class Common {
@@ -42,19 +66,16 @@ class EmulatedBlock {
     Common(std::uint32_t threads, std::uint32_t threads_in_warp, std::uint32_t room_bytes)
         : warp(std::min(threads, threads_in_warp)),
           barrier(threads),
-          warp_barrier(warp),
-          vote(warp, Vote{this}),
-          room(room_bytes / sizeof(Line)) {}
+          warp_vote(warp),
+          room(room_bytes / sizeof(Line)) {
+      for (std::uint32_t end = kLineThreads; end <= threads; end += kLineThreads)
+        line_votes.emplace_back(kLineThreads);
+    }
     const std::uint32_t warp;
-    std::barrier<> barrier, warp_barrier;
-    std::atomic<bool> vetoed{false};
-    bool agreed = false;
+    std::barrier<> barrier;
+    Ballot warp_vote;
+    std::deque<Ballot> line_votes;        // of every eight threads
     std::atomic<std::uint32_t> ended{0};  // threads
-    struct Vote {
-      Common* common;
-      void operator()() noexcept { common->agreed = !common->vetoed.exchange(false); }
-    };
-    std::barrier<Vote> vote;
     device::Shared shared;
     struct alignas(64) Line {
       std::byte bytes[64];
@@ -76,11 +97,17 @@ class EmulatedBlock {
     ++costs_.barriers;
     common_.barrier.arrive_and_wait();
   }
-  void warp_sync() { common_.warp_barrier.arrive_and_wait(); }
-  [[nodiscard]] bool all(bool mine) {
-    if (!mine) common_.vetoed.store(true);
-    common_.vote.arrive_and_wait();
-    return common_.agreed;
+  void warp_sync() { static_cast<void>(all(true)); }
+  [[nodiscard]] bool all(bool mine) { return common_.warp_vote.all(mine); }
+  [[nodiscard]] bool line_all(bool mine) {
+    return common_.line_votes[thread_ / kLineThreads].all(mine);
+  }
+  // The last thread's store is seen after the others'.
+  template <class Function>
+  void line_store(Function&& function) {
+    if (!last_of_line()) function();
+    static_cast<void>(line_all(true));
+    if (last_of_line()) function();
   }
   void pause() { ::sched_yield(); }
   [[nodiscard]] std::uint64_t now_ns() { return static_cast<std::uint64_t>(tutti::now_ns()); }
@@ -115,6 +142,8 @@ class EmulatedBlock {
   }
   template <class Function>
   void together(Function&& function) {
+    // The flag of an LL128 line is loaded later than the payload, with time for a sender between.
+    if (last_of_line()) pause();
     const std::uint64_t before = costs_.loads;
     function();
     costs_.loads = before + 1;
@@ -127,6 +156,8 @@ class EmulatedBlock {
   [[nodiscard]] const Costs& costs() const { return costs_; }
 
  private:
+  [[nodiscard]] bool last_of_line() const { return thread_ % kLineThreads == kLineThreads - 1; }
+
   std::uint32_t block_, blocks_, thread_, threads_;
   Common& common_;
   Costs costs_;
@@ -160,8 +191,8 @@ class Residency {
 
 // A launch: blocks of every task at once, each of `threads` threads. Ends when all have.
 struct Launch {
-  std::uint32_t blocks = 1;  // per task
-  std::uint32_t threads = 1;
+  std::uint32_t blocks = 1;   // per task
+  std::uint32_t threads = 1;  // with LL128 of whole lines: rounded up to eight
   std::uint32_t room_bytes = 20 << 10;
   std::uint32_t warp = 32;      // threads that look for work, if there are so many
   Residency* device = nullptr;  // null: as many blocks as there are
@@ -172,7 +203,11 @@ struct Launched {
 };
 // Returns the most that a thread did of each.
 template <class Fold>
-Costs launch(const Launch& shape, const std::vector<Launched>& tasks) {
+Costs launch(Launch shape, const std::vector<Launched>& tasks) {
+  constexpr std::uint32_t kLine = EmulatedBlock::kLineThreads;
+  for (const Launched& one : tasks)
+    if (one.task.bound->messages == device::Messages::kLl128)
+      shape.threads = (shape.threads + kLine - 1) / kLine * kLine;
   std::vector<std::unique_ptr<EmulatedBlock::Common>> commons;
   std::mutex mutex;
   Costs most;

@@ -19,6 +19,7 @@ enum class Fault {
   kRelaxedEpochLoad,
   kCreditTooEarly,  // given before the line was read
   kNoClear,         // LL8: an old flag stays in the line
+  kNoReload,        // LL128: payload that was loaded before the flag
 };
 // relacy makes the suite object itself, so its parameters are global.
 Fault fault = Fault::kNone;
@@ -41,8 +42,9 @@ class PacketWord {
 constexpr std::uint64_t kMessages = 5;
 constexpr std::uint64_t kSlots = 2;
 
-// Two slots of one line each; the epochs of LL8 are chosen to have the same 32 bits for two
-// messages of a slot, which real ones have sooner or later.
+// Two slots of one line each. One thread takes the parts of an LL128 line in turn, the flag's last:
+// when it has come, the others may have been loaded before. The epochs of LL8 are chosen to have
+// the same 32 bits for two messages of a slot, which real ones have sooner or later.
 template <PacketFormat format>
 class Stream : public rl::test_suite<Stream<format>, 2> {
  public:
@@ -55,8 +57,9 @@ class Stream : public rl::test_suite<Stream<format>, 2> {
 
  private:
   using Lines = Packets<format, PacketWord>;
+  static constexpr LineShape kShape = line_shape(format);
   static constexpr std::uint32_t kUnits = kUnitsPerThread<format>;
-  static constexpr std::uint32_t kWords = line_shape(format).bytes / 8;
+  static constexpr std::uint32_t kWords = kShape.bytes / 8;
 
   static std::uint64_t epoch_of(std::uint64_t message) {
     const std::uint64_t operation = message / kSlots;
@@ -69,19 +72,36 @@ class Stream : public rl::test_suite<Stream<format>, 2> {
   void send_all() {
     for (std::uint64_t message = 0; message < kMessages; ++message) {
       while (message - consumed_.load(std::memory_order_acquire) >= kSlots) rl::yield(1, RL_INFO);
-      std::uint64_t units[kUnits];
-      for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = value_of(message, i);
-      Lines::store(lines_[message % kSlots], 0, epoch_of(message), units);
+      for (std::uint32_t part = 0; part < kShape.threads; ++part) {
+        std::uint64_t units[kUnits];
+        for (std::uint32_t i = 0; i < kUnits; ++i) units[i] = value_of(message, part * kUnits + i);
+        Lines::store(lines_[message % kSlots], part, epoch_of(message), units);
+      }
     }
+  }
+  static bool load(PacketWord* line, std::uint64_t epoch, LinePart (&parts)[kShape.threads]) {
+    bool come = true;
+    for (std::uint32_t part = 0; part < kShape.threads; ++part) {
+      parts[part] = Lines::fetch(line, part);
+      come = come && Lines::has_come(parts[part], part, epoch);
+    }
+    if (!come || fault == Fault::kNoReload) return come;
+    for (std::uint32_t part = 0; part < kShape.threads; ++part)
+      parts[part] = Lines::reload(line, part, parts[part]);
+    return true;
   }
   void recv_all() {
     for (std::uint64_t message = 0; message < kMessages; ++message) {
       PacketWord* const line = lines_[message % kSlots];
-      std::uint64_t units[kUnits];
+      LinePart parts[kShape.threads];
       if (fault == Fault::kCreditTooEarly) consumed_.store(message + 1, std::memory_order_release);
-      while (!load_line<format>(line, 0, epoch_of(message), units)) rl::yield(1, RL_INFO);
-      if (fault != Fault::kNoClear) Lines::clear(line, 0);
-      for (std::uint32_t i = 0; i < kUnits; ++i) RL_ASSERT(units[i] == value_of(message, i));
+      while (!load(line, epoch_of(message), parts)) rl::yield(1, RL_INFO);
+      if (fault != Fault::kNoClear) Lines::clear(line);
+      for (std::uint32_t unit = 0; unit < kShape.units; ++unit) {
+        std::uint64_t units[kUnits];
+        Lines::payload(parts[unit / kUnits], units);
+        RL_ASSERT(units[unit % kUnits] == value_of(message, unit));
+      }
       if (fault != Fault::kCreditTooEarly) consumed_.store(message + 1, std::memory_order_release);
     }
   }
@@ -123,6 +143,7 @@ TEST(PacketInterleaving, PlantedFaultsAreCaught) {
            Planted{PacketFormat::kLl16, Fault::kRelaxedEpochLoad},
            Planted{PacketFormat::kLl128, Fault::kRelaxedEpochStore},
            Planted{PacketFormat::kLl128, Fault::kRelaxedEpochLoad},
+           Planted{PacketFormat::kLl128, Fault::kNoReload},
            Planted{PacketFormat::kLl8, Fault::kCreditTooEarly},
            Planted{PacketFormat::kLl16, Fault::kCreditTooEarly},
            Planted{PacketFormat::kLl8, Fault::kNoClear},
