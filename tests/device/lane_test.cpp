@@ -126,6 +126,22 @@ TEST(LanesWithoutCredits, TakeTurnsWithOthers) {
 
 class LanesOf : public testing::TestWithParam<Messages> {};
 
+// One, two and four lines of LL128 at once, and threads that have none to do.
+TEST_P(LanesOf, SumInBlocksOfManyThreads) {
+  std::mt19937 random(seed());
+  for (const std::uint32_t threads : {8, 16, 32})
+    for (const char* const name : {"one_shot", "ring"})
+      for (const std::int32_t ranks : {2, 5}) {
+        LaneJob job(**find_algorithm(name), ranks, GetParam(), options_for(GetParam()),
+                    static_cast<std::uint32_t>(1 + random() % 2));
+        for (const std::uint64_t count : {30, 31, 700})
+          all_reduce_ints(job, {.threads = threads, .warp = threads}, count, random() % 2 == 0,
+                          random);
+        if (HasFailure())
+          FAIL() << name << ", " << ranks << " ranks, " << threads << " threads, seed " << seed();
+      }
+}
+
 // Every type and operation, averages included, bit for bit what the host's kernels give: two ranks,
 // so that the order of the sources is the same in every algorithm.
 TEST_P(LanesOf, GiveTheHostsBits) {
