@@ -166,7 +166,11 @@ Status Communicator::join(const Meet& meet, const std::stop_token& cancel) {
   agreement_ = *std::move(proposed);
   TUTTI_TRY(agree_on_plans(deadline));
   members_.control().connect_watches(deadline);
-  if (on_device_ != nullptr) on_device_->allocate();
+  if (on_device_ != nullptr) {
+    const Settings& agreed = agreement_.settings;
+    on_device_->price_by({agreed.device_costs, agreed.device_cost_source.data()});
+    on_device_->allocate();
+  }
   wait_policy_ = make_wait_policy(config(), agreement_.machine,
                                   transport_ && transport_->capabilities().pumps);
   nt_bytes_ = make_nt_bytes(config(), agreement_.machine.ranks);

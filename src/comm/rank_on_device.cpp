@@ -44,8 +44,8 @@ void RankOnDevice::drain() {
 Result<device::Issue> RankOnDevice::make_issue(const Call& call, const Forced& forced) {
   if (executor_ == nullptr) {
     TUTTI_TRY(job_->prepare());
-    executor_ =
-        std::make_unique<device::Executor>(job_, rank(), static_cast<std::uint64_t>(timeout_ns()));
+    executor_ = std::make_unique<device::Executor>(
+        job_, rank(), static_cast<std::uint64_t>(timeout_ns()), prices_);
   }
   return executor_->prepare(call, forced);
 }

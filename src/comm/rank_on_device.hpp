@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/membership.hpp"
 #include "comm/operation_counts.hpp"
@@ -27,6 +28,8 @@ class RankOnDevice {
 
   // Before anybody's first call.
   void limit_blocks(const device::BlockRange& range) { job_->limit_blocks(rank(), range); }
+  // What all ranks have agreed on. Before this rank's first call.
+  void price_by(device::Prices prices) { prices_ = std::move(prices); }
   [[nodiscard]] int device() const { return job_->device_of(rank()); }
   [[nodiscard]] device::Job& job() const { return *job_; }
   // Of an operation that waits for a peer.
@@ -80,6 +83,7 @@ class RankOnDevice {
 
   const std::shared_ptr<device::Job> job_;
   Membership& members_;
+  device::Prices prices_;
   std::unique_ptr<device::Executor> executor_;  // from the first call on
 };
 

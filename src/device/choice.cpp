@@ -35,12 +35,6 @@ constexpr std::uint32_t kSlotsEach = 2;
 // A block with less than this of each operand to move takes longer to begin than to move it.
 constexpr std::uint64_t kLeastPieceBytes = 4 << 10;
 
-// The costs of one block of an H100 or H200: a message through the second-level cache, a step's
-// barriers and fences, and its share of the memory's bandwidth (4.8 TB/s over 132 blocks). Not
-// measured here.
-constexpr HostCosts kPacketCosts{.alpha_ns = 1000, .step_ns = 300, .beta_ns_per_byte = 0.05};
-constexpr HostCosts kSlotCosts{.alpha_ns = 2000, .step_ns = 700, .beta_ns_per_byte = 0.027};
-
 Protocol protocol_of(const Shape& shape) {
   if (shape.direct) return Protocol::kDirect;
   return shape.messages == Messages::kSlots ? Protocol::kSlots : Protocol::kFlagged;
@@ -129,7 +123,7 @@ bool price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t
   candidate.one_lane = counts.max_lanes <= 1;
   candidate.mutual = counts.mutual;
   candidate.connection_messages = counts.connection_messages;
-  candidate.cost = price_plan(counts, costs_of(candidate.messages),
+  candidate.cost = price_plan(counts, costs_of(limits.costs, candidate.messages),
                               {.bytes = (bytes * own + slices - 1) / slices,
                                .slices = static_cast<std::uint32_t>(own),
                                .replicas = 1,
@@ -139,8 +133,8 @@ bool price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t
 
 }  // namespace
 
-const HostCosts& costs_of(Messages messages) {
-  return in_packets(messages) ? kPacketCosts : kSlotCosts;
+const HostCosts& costs_of(const DeviceCosts& costs, Messages messages) {
+  return in_packets(messages) ? costs.packets : costs.slots;
 }
 
 // Any root stands for all.

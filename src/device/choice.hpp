@@ -2,17 +2,17 @@
 // Which plan runs an operation on devices, by price: the algorithms and shapes that there are, each
 // priced from its schedule's counts as on the host (model/price.hpp), with a block for a core.
 //
-// The constants are priors for one GPU's memory, not measured yet; no size stands here.
+// The constants are those of the machine's profile, or priors; no size stands here.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "device/task.hpp"
+#include "model/device_costs.hpp"
 #include "model/price.hpp"
 #include "plan/forced.hpp"
 #include "plan/plan.hpp"
@@ -36,10 +36,13 @@ struct Candidate {
   // Names the setting that would force it, as far as one exists, and how its messages move.
   [[nodiscard]] std::string name() const;
 };
-// Whence the prices come, for people.
-inline constexpr std::string_view kPriceSource = "priors for a block of an H100, not measured";
 
-[[nodiscard]] const HostCosts& costs_of(Messages messages);
+// What plans are priced with, the same on all ranks, and where it comes from, for people.
+struct Prices {
+  DeviceCosts costs = kPriorDeviceCosts;
+  std::string source = std::string(kPriorDeviceSource);
+};
+[[nodiscard]] const HostCosts& costs_of(const DeviceCosts& costs, Messages messages);
 
 // The algorithms of a job of ranks, with what their schedules count.
 class Choice {
@@ -48,8 +51,9 @@ class Choice {
     std::int32_t ranks = 1;
     std::uint32_t blocks_each = 1;  // that a rank may have resident
     std::uint64_t arena_bytes = 0;
-    bool whole_lines = true;  // Platform::whole_lines: LL16 and LL128 may run
-    bool one_device = true;   // of all ranks
+    bool whole_lines = true;                // Platform::whole_lines: LL16 and LL128 may run
+    bool one_device = true;                 // of all ranks
+    DeviceCosts costs = kPriorDeviceCosts;  // the same on all ranks
   };
   explicit Choice(const Limits& limits) : limits_(limits) {}
 

@@ -11,15 +11,17 @@
 
 namespace tutti::device {
 
-Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns)
+Executor::Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns, Prices prices)
     : job_(std::move(job)),
       rank_(rank),
       timeout_ns_(timeout_ns),
+      price_source_(std::move(prices.source)),
       choice_({.ranks = job_->ranks(),
                .blocks_each = job_->blocks_each(),
                .arena_bytes = job_->arena_bytes(),
                .whole_lines = job_->whole_lines(),
-               .one_device = job_->one_device()}) {}
+               .one_device = job_->one_device(),
+               .costs = prices.costs}) {}
 
 Status Executor::place(Bound& bound, const Program& program) {
   const Plan& plan = bound.plan;
@@ -165,7 +167,7 @@ Result<Explanation> Executor::explain(const Call& call, const Forced& forced) {
       .where =
           fmt::format("device {}, {} blocks a rank", job_->device_of(rank_), job_->blocks_each()),
       .forced = forced.name,
-      .source = std::string(kPriceSource),
+      .source = price_source_,
       .note =
           fmt::format("runs {} in {} blocks, {} lanes", running.name(),
                       blocks_for(plan, running.messages, job_->blocks_each()), plan.lanes.size()),

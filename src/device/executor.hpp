@@ -21,7 +21,7 @@ namespace tutti::device {
 class Executor {
  public:
   // The job must be prepared. `timeout_ns` limits a kernel's wait for one event; 0: for ever.
-  Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns);
+  Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns, Prices prices = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   // All work that it has enqueued has ended when the destructor returns.
@@ -64,6 +64,7 @@ class Executor {
   std::shared_ptr<Job> job_;
   const Rank rank_;
   const std::uint64_t timeout_ns_;
+  const std::string price_source_;
   Choice choice_;
   std::map<std::uint64_t, std::unique_ptr<Bound>> plans_;  // by plan id and messages
   // By what is forced, collective, root and bytes of the data.

@@ -49,6 +49,18 @@ Result<HostCosts> read_costs(const JsonReader& all, std::string_view name, HostC
   return costs;
 }
 
+Result<DeviceProfile> read_device(const json& value, const JsonWhere& where) {
+  TUTTI_TRY_ASSIGN(const JsonReader one,
+                   JsonReader::open(value, where, {"name", "packets", "slots"}));
+  DeviceProfile device{.name = {}, .costs = kPriorDeviceCosts};
+  TUTTI_TRY(one.read("name", device.name));
+  for (const DeviceCostsMember& member : kDeviceCostsMembers) {
+    HostCosts& costs = device.costs.*member.costs;
+    TUTTI_TRY_ASSIGN(costs, read_costs(one, member.name, costs));
+  }
+  return device;
+}
+
 Result<MeasuredPlan> read_measured(const json& value, const JsonWhere& where) {
   TUTTI_TRY_ASSIGN(const JsonReader one,
                    JsonReader::open(value, where,
@@ -105,7 +117,7 @@ Result<MachineProfile> parse_profile(std::string_view text, const std::string& f
   TUTTI_TRY_ASSIGN(const JsonReader top,
                    JsonReader::open(root, {file, ""},
                                     {"tutti_profile", "fingerprint", "machine", "created", "costs",
-                                     "residual", "measured"}));
+                                     "residual", "measured", "device"}));
   MachineProfile profile;
   std::int32_t layout = 0;
   std::string fingerprint;
@@ -129,6 +141,9 @@ Result<MachineProfile> parse_profile(std::string_view text, const std::string& f
       TUTTI_TRY_ASSIGN(profile.costs.*member.costs,
                        read_costs(costs, member.name, profile.costs.*member.costs));
     }
+  }
+  if (top.has("device")) {
+    TUTTI_TRY_ASSIGN(profile.device, read_device(top.get("device"), top.at("device")));
   }
   if (!top.has("measured")) return profile;
   const json& measured = top.get("measured");
@@ -161,8 +176,14 @@ std::string to_json(const MachineProfile& profile) {
   root["machine"] = profile.machine;
   root["created"] = profile.created;
   root["residual"] = profile.residual;
-  for (const CostSetMember& member : kCostSetMembers)
-    root["costs"][member.name] = to_object(profile.costs.*member.costs);
+  if (profile.costs != prior_costs())
+    for (const CostSetMember& member : kCostSetMembers)
+      root["costs"][member.name] = to_object(profile.costs.*member.costs);
+  if (profile.device) {
+    root["device"]["name"] = profile.device->name;
+    for (const DeviceCostsMember& member : kDeviceCostsMembers)
+      root["device"][member.name] = to_object(profile.device->costs.*member.costs);
+  }
   root["measured"] = json::array();
   for (const MeasuredPlan& plan : profile.measured)
     root["measured"].push_back({{"collective", name_of(plan.collective)},

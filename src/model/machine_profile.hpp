@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The profile of a machine: what its plans cost, as measured on it, in a file of its own.
 //
-// tutti-tune writes it under the fingerprint of the hardware; rank 0 of a job reads the one of its
-// machine and prices with it. A profile that is damaged, of another hardware or of another layout
-// is refused in one line, and the library's own costs are used.
+// tutti-tune writes it under the fingerprint of the hardware, bench_device_words the devices' part
+// of it, and each keeps the other's; rank 0 of a job reads the one of its machine and prices with
+// it. A profile that is damaged, of another hardware or of another layout is refused in one line,
+// and the library's own costs are used.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include "base/collective.hpp"
 #include "base/result.hpp"
+#include "model/device_costs.hpp"
 #include "model/host_costs.hpp"
 
 namespace tutti {
@@ -29,12 +31,20 @@ struct MeasuredPlan {
   bool operator==(const MeasuredPlan&) const = default;
 };
 
+// What a block of the machine's devices costs, by bench_device_words.
+struct DeviceProfile {
+  std::string name;  // of the device, for people: "NVIDIA H100 80GB HBM3"
+  DeviceCosts costs;
+  bool operator==(const DeviceProfile&) const = default;
+};
+
 struct MachineProfile {
-  std::string machine;  // its description, of which the fingerprint is the hash
-  std::string created;  // when, for people
-  CostSet costs = prior_costs();
+  std::string machine;                 // its description, of which the fingerprint is the hash
+  std::string created;                 // when, for people
+  CostSet costs = prior_costs();       // in the file unless they are the priors
   double residual = 0;                 // median of |predicted / measured - 1| over the fit's points
   std::vector<MeasuredPlan> measured;  // whole operations, where somebody measured them
+  std::optional<DeviceProfile> device = std::nullopt;  // nothing: nobody has measured one
   bool operator==(const MachineProfile&) const = default;
 };
 

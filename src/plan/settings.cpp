@@ -86,15 +86,17 @@ Result<Settings> make_settings(const Config& config, std::int32_t cores) {
   TUTTI_TRY_ASSIGN(const ForcedSet forced, configured_plans(config));
   std::ranges::copy(forced.text, settings.forced.begin());
   settings.costs = prior_costs();
+  settings.device_costs = kPriorDeviceCosts;
   return settings;
 }
 
 std::vector<MeasuredPlan> apply_profile(const Config& config, const Log& log, Settings& settings) {
-  const auto told = [&](std::string_view source) {
-    settings.cost_source.fill(0);
-    source.copy(settings.cost_source.data(), settings.cost_source.size() - 1);
+  const auto tell = [](auto& text, std::string_view source) {
+    text.fill(0);
+    source.copy(text.data(), text.size() - 1);
   };
-  told("the built-in costs");
+  tell(settings.cost_source, "the built-in costs");
+  tell(settings.device_cost_source, kPriorDeviceSource);
   const std::optional<std::string> path = profile_path(config.profile);
   const bool asked = config.profile != "auto" && config.profile != "off";
   if (!path || (!asked && ::access(path->c_str(), F_OK) != 0)) return {};
@@ -104,8 +106,16 @@ std::vector<MeasuredPlan> apply_profile(const Config& config, const Log& log, Se
               profile.error().message);
     return {};
   }
+  const std::string source =
+      fmt::format("the profile {} of {}", fingerprint_of(profile->machine), profile->created);
+  // Where only devices were measured, the others are still those of the library.
+  if (profile->costs != prior_costs()) tell(settings.cost_source, source);
   settings.costs = profile->costs;
-  told(fmt::format("the profile {} of {}", fingerprint_of(profile->machine), profile->created));
+  if (profile->device) {
+    settings.device_costs = profile->device->costs;
+    tell(settings.device_cost_source,
+         fmt::format("{}, measured on {}", source, printable(profile->device->name, 32)));
+  }
   return std::move(profile->measured);
 }
 
@@ -141,9 +151,9 @@ Status check_settings(const Settings& s) {
   const bool sound =
       s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
       s.replicas <= kMostReplicas && s.forced.back() == 0 && s.cost_source.back() == 0 &&
-      s.groups.back() == 0 && s.interest <= topology::Interest::kAlways &&
-      s.protocol <= ProtocolChoice::kSlots && s.transport <= TransportChoice::kVerbs &&
-      s.direct.access <= PeerAccess::kMapped;
+      s.device_cost_source.back() == 0 && s.groups.back() == 0 &&
+      s.interest <= topology::Interest::kAlways && s.protocol <= ProtocolChoice::kSlots &&
+      s.transport <= TransportChoice::kVerbs && s.direct.access <= PeerAccess::kMapped;
   if (!sound)
     return make_error(Code::kInvalidUsage,
                       "rank 0 sent settings that this build cannot read; start all ranks with the "

@@ -12,6 +12,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "model/device_costs.hpp"
 #include "model/host_costs.hpp"
 #include "model/machine_profile.hpp"
 #include "plan/access.hpp"
@@ -37,10 +38,12 @@ struct Settings {
   TransportChoice transport = TransportChoice::kAuto;
   bool fp32_partials = false;
   CostSet costs;                          // among ranks of a host
+  DeviceCosts device_costs;               // of a block, where the memory is a device's
   LinkCost flagged_wire{}, slots_wire{};  // between hosts
-  std::array<char, 96> cost_source{};     // where they come from, for people
-  AccessView direct;                      // each rank's own, then the least of all
-  std::uint64_t table_hash = 0;           // of rank 0's ChoiceTable
+  // Where the costs come from, for people.
+  std::array<char, 96> cost_source{}, device_cost_source{};
+  AccessView direct;             // each rank's own, then the least of all
+  std::uint64_t table_hash = 0;  // of rank 0's ChoiceTable
   // Each rank's own: is its host worth a look, and where does it sit there?
   topology::Interest interest = topology::Interest::kNone;
   std::uint64_t seat_hash = 0;

@@ -19,6 +19,7 @@
 #include "calls.hpp"
 #include "comm/communicator.hpp"
 #include "comm/run_on_devices.hpp"
+#include "model/machine_profile.hpp"
 #include "tests/device/emulated_platform.hpp"
 
 namespace tutti::test {
@@ -336,6 +337,30 @@ TEST(RankOnDevice, WhatRunsOnADeviceIsExplained) {
   EXPECT_THAT(forced, HasSubstr("; forced: ring@slots:replicas=1:slot=8K\nruns ring@slots"));
   EXPECT_THAT(forced, ::testing::ContainsRegex("ring@slots:replicas=1:slot=8K +runs\n"));
   job.synchronize();
+}
+
+// Rank 0's profile prices the calls of all.
+TEST(RankOnDevice, AProfileOfTheDeviceTakesThePriorsPlace) {
+  const Folder folder;
+  const std::string path = folder.path() / "p.json";
+  const auto explained = [&](const MachineProfile& profile) {
+    EXPECT_TRUE(write_profile(profile, path));
+    std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(1000, 1));
+    Job job({.config = with(&Config::profile, path)});
+    call_all(job, data, true);
+    job.synchronize();
+    return *job.of(1).explain_on_device(kThousand);
+  };
+  MachineProfile profile{.machine = describe_machine(), .created = "2026-11-25", .measured = {}};
+  const std::string prior = explained(profile);
+  EXPECT_THAT(prior, HasSubstr("prices by priors for a block of an H100, not measured\n"));
+  EXPECT_THAT(prior, ::testing::ContainsRegex("\nruns [a-z_:=0-9]+@ll"));
+  profile.device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts};
+  profile.device->costs.packets.alpha_ns = 1e6;
+  const std::string measured = explained(profile);
+  EXPECT_THAT(measured, HasSubstr("prices by the profile " + fingerprint_of(describe_machine()) +
+                                  " of 2026-11-25, measured on a GPU\n"));
+  EXPECT_THAT(measured, ::testing::Not(::testing::ContainsRegex("\nruns [a-z_:=0-9]+@ll")));
 }
 
 control::BoardView read_flight(const Folder& folder) {

@@ -41,7 +41,7 @@ double walked_ns(const device::Candidate& candidate, std::int32_t ranks, std::ui
   const networks::Nodes network(
       {.ranks = ranks, .node = ranks, .inside_ns = 0, .inside_ns_per_byte = 0});
   const PlanModel model = PlanModel::make(*candidate.algorithm, all_reduce(ranks), network).value();
-  const HostCosts& costs = device::costs_of(candidate.messages);
+  const HostCosts& costs = device::costs_of(kPriorDeviceCosts, candidate.messages);
   Costs same{.step_ns = costs.step_ns, .operand_ns_per_byte = costs.beta_ns_per_byte};
   same.hops[static_cast<std::size_t>(Hop::kShared)].alpha_ns = costs.alpha_ns;
   const std::uint64_t replicas = candidate.options.replicas;
@@ -122,6 +122,24 @@ TEST(DeviceChoice, LosesLittleAgainstTheWalk) {
              100 * (sum / count - 1), 100 * (worst - 1), where);
   EXPECT_LE(sum / count, 1.10);
   EXPECT_LE(worst, 1.5) << where;
+}
+
+// A profile of a device takes the priors' place, and each of its two parts counts.
+TEST(DeviceChoice, IsByTheCostsThatItIsGiven) {
+  const auto chosen = [](const DeviceCosts& costs, std::uint64_t bytes) {
+    device::Choice choice(
+        {.ranks = 4, .blocks_each = 8, .arena_bytes = device::kArenaBytes, .costs = costs});
+    return choice.choose({}, all_reduce(4), bytes).value().messages;
+  };
+  constexpr std::uint64_t kSmall = 64, kLarge = 64 << 20;
+  EXPECT_TRUE(device::in_packets(chosen(kPriorDeviceCosts, kSmall)));
+  EXPECT_FALSE(device::in_packets(chosen(kPriorDeviceCosts, kLarge)));
+  DeviceCosts costs = kPriorDeviceCosts;
+  costs.packets.alpha_ns = 50'000;
+  EXPECT_FALSE(device::in_packets(chosen(costs, kSmall)));
+  costs = kPriorDeviceCosts;
+  costs.slots.beta_ns_per_byte = 100 * costs.packets.beta_ns_per_byte;
+  EXPECT_TRUE(device::in_packets(chosen(costs, kLarge)));
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ MachineProfile example() {
                                        .bytes = 1 << 20,
                                        .name = "ring@slots:replicas=2:slot=64K",
                                        .time_us = 123.5,
-                                       .spread = 0.25}}};
+                                       .spread = 0.25}},
+                         .device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts}};
+  profile.device->costs.slots.step_ns = 654;
   profile.costs.slotted.alpha_ns = 77;
   profile.costs.attached.remote_ns_per_byte = 0.5;
   return profile;
@@ -56,6 +58,16 @@ TEST(MachineProfile, IsReadAsItWasWritten) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(*read, example());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.file("deep")), {}), 1);
+}
+
+TEST(MachineProfile, MayHoldOnePartAlone) {
+  MachineProfile profile = example();
+  profile.device.reset();
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json").value(), profile);
+  // Costs that nobody has measured are not written as if somebody had.
+  profile = {.machine = "m", .created = "now", .measured = {}, .device = example().device};
+  EXPECT_EQ(to_json(profile).find("\"costs\""), std::string::npos);
+  EXPECT_EQ(parse_profile(to_json(profile), "p.json").value(), profile);
 }
 
 TEST(MachineProfile, TakesNoPlaceOfAFolderNorADevice) {
@@ -108,6 +120,10 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
   EXPECT_THAT(refused("\"alpha_ns\": 77.0", "\"alpha_ns\": \"fast\""),
               HasSubstr("/costs/slots/alpha_ns"));
   EXPECT_THAT(refused("\"alpha_ns\": 77", "\"alpha\": 77"), HasSubstr("/costs/slots"));
+  EXPECT_THAT(refused("\"step_ns\": 654", "\"step_ns\": -654"),
+              HasSubstr("p.json: /device/slots/step_ns"));
+  EXPECT_THAT(refused("\"step_ns\": 654", "\"steps\": 654"), HasSubstr("/device/slots"));
+  EXPECT_THAT(refused("\"name\": \"a GPU\"", "\"name\": 7"), HasSubstr("/device/name"));
   EXPECT_THAT(refused("\"ranks\": 4", "\"ranks\": 0"), HasSubstr("/measured/0"));
   EXPECT_THAT(refused("\"machine\": \"", "\"machine\": \"x"), HasSubstr("/fingerprint"));
   EXPECT_THAT(refused("\"residual\"", "residual"), HasSubstr("p.json"));

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -148,6 +149,12 @@ int fail(const Error& error) {
   return EXIT_FAILURE;
 }
 
+// What is known of the machine's devices, if the file that is to be written says so.
+std::optional<DeviceProfile> known_device(const std::string& path) {
+  if (Result<MachineProfile> known = read_profile(path)) return std::move(known->device);
+  return std::nullopt;
+}
+
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   // The measurement must not depend on an earlier profile, nor on what the user forces.
@@ -168,12 +175,11 @@ int run(const Options& options) {
   const Result<Fitted> fitted = fit_costs(samples, cores);
   if (!fitted) return fail(fitted.error());
   print_report(samples, *fitted, options.verbose);
-  const MachineProfile profile{
-      .machine = describe_machine(),
-      .created = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))),
-      .costs = fitted->costs,
-      .residual = fitted->residual,
-      .measured = {}};
+  MachineProfile profile{.machine = describe_machine(),
+                         .created = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))),
+                         .costs = fitted->costs,
+                         .residual = fitted->residual,
+                         .measured = {}};
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("{}: measured and fitted in {:.1f} s\n", profile.machine, seconds);
@@ -182,6 +188,7 @@ int run(const Options& options) {
   if (!path)
     return fail({Code::kInvalidArgument,
                  "neither XDG_CACHE_HOME nor HOME is set; name the file with --output", kNoRank});
+  profile.device = known_device(*path);
   if (const Status written = write_profile(profile, *path); !written) return fail(written.error());
   fmt::print("written to {}{}\n", *path,
              options.output.empty() ? "; the automatic choice uses it from now on"
