@@ -6,10 +6,8 @@
 //
 // Operands of --mib MiB each, larger than any cache; 10 launches between two events, the median of
 // 9 such samples and how far the middle half of them lies apart. GB = 1e9 bytes, read and written.
-#include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "common/flags.hpp"
+#include "device_words/cuda_calls.hpp"
 #include "kernels/device/reduce_copy_kernel.hpp"
 
 namespace tutti {
@@ -48,12 +47,7 @@ struct Sample {
   double median_s = 0, spread = 0;  // spread: middle half over median
 };
 
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  fmt::print(stderr, "bench_device_kernels: {}: {}\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
+using perf::check;
 void check(const Status& done) {
   if (done) return;
   fmt::print(stderr, "bench_device_kernels: {}\n", done.error().message);
@@ -63,23 +57,10 @@ void check(const Status& done) {
 // The time of one `launch`.
 template <class Launch>
 Sample measure(Launch launch) {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  check(cudaEventCreate(&begin), "cannot make an event");
-  check(cudaEventCreate(&end), "cannot make an event");
-  std::array<double, kSamples> seconds{};
-  launch();  // loads the kernel
-  for (double& sample : seconds) {
-    check(cudaEventRecord(begin), "cannot record an event");
+  std::vector<double> seconds = perf::Stopwatch().seconds(kSamples, [&] {
     for (int i = 0; i < kLaunches; ++i) launch();
-    check(cudaEventRecord(end), "cannot record an event");
-    check(cudaEventSynchronize(end), "the kernels failed");
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin, end), "cannot read the events");
-    sample = static_cast<double>(milliseconds) / 1e3 / kLaunches;
-  }
-  check(cudaEventDestroy(begin), "cannot free an event");
-  check(cudaEventDestroy(end), "cannot free an event");
-  std::sort(seconds.begin(), seconds.end());
+  });
+  for (double& sample : seconds) sample /= kLaunches;
   const double median_s = seconds[kSamples / 2];
   return {median_s, (seconds[kSamples * 3 / 4] - seconds[kSamples / 4]) / median_s};
 }
