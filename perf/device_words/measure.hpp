@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@ namespace tutti::probe {
   const double median = samples[count / 2];
   const double width = samples[count * 3 / 4] - samples[count / 4];
   return {std::move(name), std::move(unit), median, median != 0 ? width / 2 / median : 0};
+}
+
+[[nodiscard]] inline std::string joined(std::initializer_list<std::string_view> parts) {
+  std::string all;
+  for (const std::string_view part : parts) all += part;
+  return all;
 }
 
 template <class Machine>
@@ -120,7 +127,7 @@ class Measurement {
   // The rounds with fences over those without, which have the same barriers and stores.
   void fence(double barriers_ns, bool stores, bool one_device) {
     const std::string name =
-        std::string("fence_") + (one_device ? "gpu" : "sys") + (stores ? "_stores" : "_idle");
+        joined({"fence_", one_device ? "gpu" : "sys", stores ? "_stores" : "_idle"});
     const std::uint32_t rounds = Machine::rounds(1000);
     Fences body{.memory = stored_,
                 .rounds = rounds,
@@ -153,7 +160,7 @@ class Measurement {
       PacketPingPong<format> body{.all = {}, .lines = {}, .line_count = lines};
       for (Word*& of_block : body.lines)
         of_block = machine_.template allocate<Word>(lines * line_shape(format).bytes / kUnitBytes);
-      const std::string what = "one_way_" + name + suffix(bytes);
+      const std::string what = joined({"one_way_", name, suffix(bytes)});
       add(what, samples_of(what, 2, body, [&](int i) { body.all = ping_pong(rounds, i); }),
           2.0 * rounds);
     }
@@ -166,8 +173,7 @@ class Measurement {
     for (std::byte*& of_block : body.payload)
       of_block = machine_.template allocate<std::byte>(bytes);
     for (Word*& of_block : body.counters) of_block = machine_.template allocate<Word>(1);
-    const std::string what =
-        std::string("one_way_slots_") + (one_device ? "gpu" : "sys") + suffix(bytes);
+    const std::string what = joined({"one_way_slots_", one_device ? "gpu" : "sys", suffix(bytes)});
     add(what, samples_of(what, 2, body, [&](int i) { body.all = ping_pong(rounds, i); }),
         2.0 * rounds);
   }
@@ -177,8 +183,9 @@ class Measurement {
   void move(std::byte* operands, std::uint64_t operand_bytes, std::uint32_t sources,
             std::uint32_t blocks) {
     constexpr std::uint64_t kBlockBytes = 8 << 20;
-    const std::string name = (sources == 1 ? "copy" : "reduce" + std::to_string(sources)) + "_" +
-                             (blocks == 0 ? "all" : std::to_string(blocks));
+    const std::string name =
+        joined({sources == 1 ? "copy" : "reduce", sources == 1 ? "" : std::to_string(sources), "_",
+                blocks == 0 ? "all" : std::to_string(blocks)});
     if (blocks == 0) blocks = machine_.blocks();
     constexpr std::uint64_t kAligned = 128;
     const std::uint64_t block_bytes =

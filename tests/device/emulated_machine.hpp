@@ -19,7 +19,7 @@ namespace tutti::test {
 class EmulatedMachine {
  public:
   static constexpr std::uint32_t kThreads = 2;
-  static constexpr std::uint32_t rounds(std::uint32_t on_gpu) { return std::max(on_gpu / 50, 1U); }
+  static constexpr std::uint32_t rounds(std::uint32_t on_gpu) { return std::max(on_gpu / 200, 1U); }
 
   [[nodiscard]] static std::string name() { return "threads of the host"; }
   [[nodiscard]] static std::uint32_t blocks() { return 4; }

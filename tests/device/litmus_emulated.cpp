@@ -6,7 +6,7 @@
 namespace tutti::probe {
 
 LitmusResult run_litmus(const LitmusOptions& options) {
-  constexpr std::uint64_t kStreamBytes = 64 << 10, kMostEpochs = 2000;
+  constexpr std::uint64_t kStreamBytes = 64 << 10, kMostEpochs = 200;
   test::EmulatedMachine machine;
   LitmusOptions few = options;
   few.epochs = std::min(few.epochs, kMostEpochs);

@@ -70,6 +70,7 @@ LAYERS = {
     "tools/zero_gpt": [PUBLIC, "perf", "tools"],
     # Microbenchmarks may also include the part that they measure.
     "perf/bench_": [*COMM, "src/lab", "src/zero", "perf"],
+    "perf/device_words": [*COMM, "perf"],
 }
 INCLUDE_ROOTS = ["src", "", "include"]  # as the compiler's -I, in order
 README_ROOTS = ["src", "transports", "algorithms", "perf", "tools", "tests", "docs", "examples",

@@ -103,6 +103,13 @@ TEST(TuttiTune, WritesAProfileThatTheLibraryPricesWith) {
   EXPECT_EQ(status, 0) << explained;
   EXPECT_THAT(explained,
               ::testing::HasSubstr("prices by the profile " + fingerprint_of(describe_machine())));
+  // What another program measured is kept.
+  MachineProfile with_device = *profile;
+  with_device.device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts};
+  ASSERT_TRUE(write_profile(with_device, path));
+  const std::string again = testing::run_command(TUTTI_TUNE " --seconds 0.3 -o " + path, status);
+  ASSERT_EQ(status, 0) << again;
+  EXPECT_EQ(read_profile(path).value().device, with_device.device);
   const std::string damaged =
       testing::run_command("echo '{\"tutti_profile\": 7}' > " + path + "; TUTTI_PROFILE=" + path +
                                " " ALL_REDUCE_PERF " --procs 2 -b 1K -e 1K -n 1 --explain",
