@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(device::kInterpreterThreads)
 class CudaMachine {
  public:
   static constexpr std::uint32_t kThreads = device::kInterpreterThreads;
+  static constexpr std::uint64_t kLimitNs = 500'000'000;
   static constexpr std::uint32_t rounds(std::uint32_t on_gpu) { return on_gpu; }
 
   // Empty, or why there is no GPU that runs this.

@@ -145,10 +145,9 @@ class Measurement {
 
   // Epochs of a line never repeat, so each sample begins behind the one before.
   PingPong ping_pong(std::uint32_t rounds, int sample) {
-    constexpr std::uint64_t kLimitNs = 500'000'000;
     return {.before = static_cast<std::uint64_t>(sample) * rounds,
             .rounds = rounds,
-            .limit_ns = kLimitNs,
+            .limit_ns = Machine::kLimitNs,
             .told = told_};
   }
 

@@ -6,6 +6,7 @@
 //
 // A machine runs bodies (cuda_machine.cuh; tests/device/emulated_machine.hpp):
 //   kThreads                    of a block
+//   kLimitNs                    of a wait, after which another block does not run
 //   rounds(n)                   how often to do what a GPU is to do n times
 //   name(), blocks()            of the device, and that it runs at once
 //   allocate<T>(count)          zeroed, at a multiple of 128 bytes, until the machine ends

@@ -19,6 +19,8 @@ namespace tutti::test {
 class EmulatedMachine {
  public:
   static constexpr std::uint32_t kThreads = 2;
+  // Its threads may wait for a processor.
+  static constexpr std::uint64_t kLimitNs = 60'000'000'000;
   static constexpr std::uint32_t rounds(std::uint32_t on_gpu) { return std::max(on_gpu / 200, 1U); }
 
   [[nodiscard]] static std::string name() { return "threads of the host"; }
