@@ -94,10 +94,12 @@ struct PacketPingPong {
     const auto send = [&](std::uint64_t epoch, std::uint32_t line) {
       own.fill(units, epoch, line);
       for (std::uint32_t i = 0; i < Of::kUnits; ++i) units[i] += drift;
-      Lines::store(Of::line_at(lines[begins ? 1 : 0], line), own.part, epoch, units);
+      device::store_line<format>(block, [&] {
+        Lines::store(Of::line_at(lines[begins ? 1 : 0], line), own.part, epoch, units);
+      });
     };
     const auto receive = [&](std::uint64_t epoch, std::uint32_t line) {
-      FetchedLine<format> first;
+      LinePart first;
       if (!await_line<format, Lines>(block, limit, Of::line_at(lines[begins ? 0 : 1], line), epoch,
                                      first, units))
         return false;

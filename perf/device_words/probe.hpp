@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/line.hpp"
 #include "device/position.hpp"
 #include "kernels/device/bits.hpp"
 #include "transports/packets.hpp"
@@ -96,16 +97,19 @@ struct Share {
 };
 
 // Looks at a line until it has come, as the interpreter's await_line does; all threads of the line.
-// `first` is what the look that accepted it had loaded. False: it is over.
+// `first` is what the look that found it had loaded. False: it is over.
 template <PacketFormat format, class Lines, class Block>
 [[nodiscard]] TUTTI_HD bool await_line(Block& block, Limit& limit, Word* line, std::uint64_t epoch,
-                                       FetchedLine<format>& first,
+                                       LinePart& first,
                                        std::uint64_t (&units)[kUnitsPerThread<format>]) {
   const std::uint32_t part = block.thread() % line_shape(format).threads;
   for (;;) {
     first = Lines::fetch(line, part);
-    if (Lines::accept(line, part, epoch, first, units)) return true;
-    if (any_of_line<format>(part, limit.over(block))) return false;
+    if (device::all_of_line<format>(block, Lines::has_come(first, part, epoch))) {
+      Lines::payload(Lines::reload(line, part, first), units);
+      return true;
+    }
+    if (!device::all_of_line<format>(block, !limit.over(block))) return false;
   }
 }
 

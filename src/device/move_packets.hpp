@@ -3,6 +3,7 @@
 // stores those that it has, with no barrier between.
 #pragma once
 
+#include "device/line.hpp"
 #include "device/ready.hpp"
 #include "kernels/device/reduce_copy.hpp"
 
@@ -36,15 +37,6 @@ TUTTI_HD_COLD void raise_missing(Block& block, const Position& at, std::uint32_t
   place.expected = epoch;
   place.seen = seen;
   raise(block, Fault::kTimeout, block.shared().view.recvs[connection].peer, place);
-}
-
-// Do all threads that share a line say so? They ask together.
-template <PacketFormat format, class Block>
-[[nodiscard]] TUTTI_HD bool all_of_line(Block& block, bool mine) {
-  if constexpr (line_shape(format).threads == 1)
-    return mine;
-  else
-    return block.line_all(mine);
 }
 
 struct Awaited {
@@ -248,11 +240,7 @@ class PacketMover {
 
   TUTTI_HD void send_line(const End& end, Word* line, const std::uint64_t (&units)[kUnits]) {
     const std::uint64_t epoch = connection_detail::epoch_of_next(end);
-    const auto store = [&] { Packets<format>::store(line, part(), epoch, units); };
-    if constexpr (kShape.threads == 1)
-      store();
-    else
-      block_.line_store(store);
+    device::store_line<format>(block_, [&] { Packets<format>::store(line, part(), epoch, units); });
   }
 
   TUTTI_HD void store_line(std::uint64_t line, const std::uint64_t (&units)[kUnits]) {

@@ -18,7 +18,7 @@ namespace tutti::test {
 
 class EmulatedMachine {
  public:
-  static constexpr std::uint32_t kThreads = 2;
+  static constexpr std::uint32_t kThreads = 8;  // of an LL128 line
   // Its threads may wait for a processor.
   static constexpr std::uint64_t kLimitNs = 60'000'000'000;
   static constexpr std::uint32_t rounds(std::uint32_t on_gpu) { return std::max(on_gpu / 200, 1U); }

@@ -113,9 +113,10 @@ struct TornLines {
     for (std::uint64_t epoch = 1; epoch <= all.epochs; ++epoch) {
       std::uint64_t units[Of::kUnits];
       own.fill(units, epoch, line);
-      Lines::store(Of::line_at(lines, line), own.part, epoch, units);
-      while (!any_of_line<format>(own.part, block.load(acks[line].word) == epoch))
-        if (any_of_line<format>(own.part, limit.over(block))) return;
+      device::store_line<format>(
+          block, [&] { Lines::store(Of::line_at(lines, line), own.part, epoch, units); });
+      while (!device::all_of_line<format>(block, block.load(acks[line].word) == epoch))
+        if (!device::all_of_line<format>(block, !limit.over(block))) return;
     }
   }
 
@@ -124,7 +125,7 @@ struct TornLines {
     Limit limit(block, all.limit_ns);
     std::uint64_t reads = 0, wrong = 0, first_torn = 0;
     for (std::uint64_t epoch = 1; epoch <= all.epochs; ++epoch) {
-      FetchedLine<format> first;
+      LinePart first;
       std::uint64_t units[Of::kUnits];
       if (!await_line<format, Lines>(block, limit, Of::line_at(lines, line), epoch, first, units))
         break;
@@ -138,8 +139,8 @@ struct TornLines {
         all.tell(block, epoch, expected, units[i]);
       }
       // All threads of the line have their bytes when the votes are over.
-      other = any_of_line<format>(own.part, other);
-      first_other = any_of_line<format>(own.part, first_other);
+      other = !device::all_of_line<format>(block, !other);
+      first_other = !device::all_of_line<format>(block, !first_other);
       if (own.part != 0) continue;
       ++reads;
       wrong += other ? 1 : 0;
