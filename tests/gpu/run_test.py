@@ -68,6 +68,9 @@ class Emulated(InFolder):
         names = f"{len(stages.FORMATS) + 1} of {len(stages.FORMATS) + 1} names"
         self.assertEqual(rows["smoke", "2 ranks, every format"]["figures"], names)
         self.assertIn("auto", rows["latency", "2 ranks, 8 B"]["values"]["all"])
+        self.assertGreater(rows["litmus", "torn_ll128"]["values"]["reads"], 0)
+        self.assertGreater(rows["words", "one_way_ll128_small"]["values"]["value"], 0)
+        self.assertTrue((self.out / "profile.json").exists())
         self.assertIn("machine", self.results()["facts"])
 
     def test_what_was_copied_runs_elsewhere(self):

@@ -83,7 +83,7 @@ def time_us(row):
 
 def complaint(text):
     """The line in which a program says what went wrong."""
-    found = re.findall(r"^(?:# error: |# wrong: |\w+: )(.*)", text, re.M)
+    found = re.findall(r"^(?:# error: |# wrong: |[a-z]\w+: )(.*)", text, re.M)
     return found[-1] if found else ""
 
 
@@ -131,6 +131,8 @@ def own_program(run, name, flags, limit_s):
     file = run.out / f"{name}.json"
     file.unlink(missing_ok=True)
     done = run.suite.command(name, limit_s, [run.programs[name], "--json", file, *flags])
+    if done.ran and not file.exists():  # it says that it finds no GPU, where smoke has found one
+        done.result = "failed"
     found = {}
     if file.exists():
         try:
@@ -144,10 +146,14 @@ def litmus(run):
     done, found = own_program(run, "device_litmus", ["--seconds", str(run.scale.litmus_s)], 60)
     if done is None:
         return
-    # A status of 1 with a file is a count that must be 0.
-    result = "wrong" if done.result == "failed" and found else done.result
-    run.suite.row("torn lines, message passing", result, done.seconds,
-                  complaint(done.text) or f"{len(found.get('parts', found))} parts", values=found)
+    run.suite.row("device_litmus", done.result, done.seconds, complaint(done.text))
+    for part in found.get("parts", []):
+        bad = part["judged"] and part["wrong"] > 0
+        text = f"{part['wrong']} wrong of {part['reads']}"
+        if part["first_torn"]:
+            text += f", {part['first_torn']} torn at the first load"
+        run.suite.row(part["name"], "wrong" if bad else "passed", 0, text, part,
+                      predicted="0" if part["judged"] else "not judged")
 
 
 def words(run):
@@ -155,14 +161,12 @@ def words(run):
     profile.unlink(missing_ok=True)
     done, found = own_program(run, "bench_device_words", ["--profile", str(profile)], 90)
     if done is not None:
-        run.suite.row("latencies and bandwidth", done.result, done.seconds, complaint(done.text))
+        run.suite.row("bench_device_words", done.result, done.seconds, complaint(done.text))
         for figure in found.get("figures", []):
-            run.suite.row(figure["name"], "passed" if figure.get("measured") is not None
-                          else "skipped", 0, f"{figure['measured']:.4g} {figure['unit']}"
-                          if figure.get("measured") is not None else "not measured",
-                          values=figure,
-                          predicted=f"{figure['predicted']:.4g} {figure['unit']}"
-                          if figure.get("predicted") is not None else "")
+            unit = figure["unit"]
+            run.suite.row(figure["name"], "passed", 0,
+                          f"{figure['value']:.4g} {unit}, spread {figure['spread']:.0%}", figure,
+                          predicted=f"{figure['predicted']:.4g} {unit}")
     if done is not None and done.ran and profile.exists():
         run.profile = profile
     if run.emulated:
