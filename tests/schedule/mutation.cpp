@@ -33,6 +33,12 @@ const Span* chunks_named_by(const Step& step) {
   return nullptr;
 }
 
+bool remote_at(const Step& step, std::uint32_t number) {
+  const std::size_t destinations = step.destinations.size();
+  return (number < destinations ? step.destinations[number] : step.sources[number - destinations])
+             .kind == OperandKind::kRemote;
+}
+
 // How many mutations of the kind step `at.step` has per operand or wait `at.operand`.
 struct Choices {
   std::uint32_t operands = 0;
@@ -81,8 +87,14 @@ Choices choices_of(const Schedule& schedule, const RankProgram& program, const L
       return {destinations, 1};
     case Kind::kRelabelMessage:
       return {destinations, schedule.shape.chunks > 1 ? 1U : 0U};
+    case Kind::kDropMessage:
+      return {destinations, 1};
+    case Kind::kRedirectRemote:
+      return {destinations + sources, 1};
     case Kind::kAddOutput:
       return {1, 1};
+    case Kind::kAddRemoteOutput:  // of each peer
+      return {1, static_cast<std::uint32_t>(schedule.shape.ranks - 1)};
     case Kind::kScratchToOutput:  // of a whole rank
       return {first ? 1U : 0U, 1};
     case Kind::kReadInputFirst:  // every chunk
@@ -105,6 +117,11 @@ bool applies(const Schedule& schedule, const Step& step, const Mutation& m) {
   if (m.kind == Kind::kRelabelMessage)
     return step.destinations[m.operand].kind == OperandKind::kSend &&
            step.destinations[m.operand].span.count() > 0;
+  if (m.kind == Kind::kDropMessage) return step.destinations[m.operand].kind == OperandKind::kSend;
+  if (m.kind == Kind::kRedirectRemote)
+    return schedule.shape.ranks > 2 && remote_at(step, m.operand);
+  if (m.kind == Kind::kAddRemoteOutput)
+    return chunks_named_by(step) != nullptr && chunks_named_by(step)->count() > 0;
   if (m.kind == Kind::kAddOutput)
     return chunks_named_by(step) != nullptr && chunks_named_by(step)->count() > 0 &&
            std::ranges::none_of(step.destinations, is_output);
@@ -184,9 +201,10 @@ std::uint32_t next_chunk(const Schedule& schedule, std::uint32_t chunk) {
   return (chunk + 1) % std::max(schedule.shape.chunks, 1U);
 }
 
-// The send at m and the receive of its message, wherever that is.
-void relabel_message(Schedule& schedule, const Mutation& m) {
-  Operand& sent = schedule.ranks[m.rank].lanes[m.lane].steps[m.step].destinations[m.operand];
+// Calls visit(step, source) with the receive of the message that is sent at m, wherever that is.
+template <typename Visit>
+void visit_receive(Schedule& schedule, const Mutation& m, Visit visit) {
+  const Operand sent = schedule.ranks[m.rank].lanes[m.lane].steps[m.step].destinations[m.operand];
   const auto from = static_cast<Rank>(m.rank);
   std::uint32_t before = 0;  // messages of the connection sent before this one
   const std::vector<Step>& steps = schedule.ranks[m.rank].lanes[m.lane].steps;
@@ -196,11 +214,34 @@ void relabel_message(Schedule& schedule, const Mutation& m) {
                 operand.tag == sent.tag;
   for (Lane& lane : schedule.ranks[static_cast<std::size_t>(sent.peer)].lanes)
     for (Step& step : lane.steps)
-      for (Operand& operand : step.sources)
+      for (std::uint32_t i = 0; i < step.sources.size(); ++i) {
+        const Operand& operand = step.sources[i];
         if (operand.kind == OperandKind::kRecv && operand.peer == from && operand.tag == sent.tag &&
             before-- == 0)
-          operand.span.first = next_chunk(schedule, operand.span.first);
-  sent.span.first = next_chunk(schedule, sent.span.first);
+          return visit(step, i);
+      }
+}
+
+void relabel_message(Schedule& schedule, const Mutation& m) {
+  const auto relabel = [&](Operand& operand) {
+    operand.span.first = next_chunk(schedule, operand.span.first);
+  };
+  visit_receive(schedule, m, [&](Step& step, std::uint32_t i) { relabel(step.sources[i]); });
+  relabel(schedule.ranks[m.rank].lanes[m.lane].steps[m.step].destinations[m.operand]);
+}
+
+// A step that has nothing else on one side has an empty operand in its place.
+void drop_message(Schedule& schedule, const Mutation& m) {
+  const auto drop = [](std::vector<Operand>& operands, std::uint32_t index, BufferKind instead) {
+    if (operands.size() > 1)
+      erase_at(operands, index);
+    else
+      operands[index] = {.buffer = instead, .span = operands[index].span};
+  };
+  visit_receive(schedule, m,
+                [&](Step& step, std::uint32_t i) { drop(step.sources, i, BufferKind::kInput); });
+  drop(schedule.ranks[m.rank].lanes[m.lane].steps[m.step].destinations, m.operand,
+       BufferKind::kOutput);
 }
 
 // Before all else, the chunk `m.variant` of the input becomes that of the output.
@@ -324,6 +365,21 @@ Schedule apply(Schedule schedule, const Mutation& m) {
       break;
     case Kind::kRelabelMessage:
       relabel_message(schedule, m);
+      break;
+    case Kind::kDropMessage:
+      drop_message(schedule, m);
+      break;
+    case Kind::kRedirectRemote: {
+      Operand& operand = operand_at(step, m.operand);
+      operand.peer = other_peer(schedule, m.rank, operand.peer);
+      break;
+    }
+    case Kind::kAddRemoteOutput:
+      step.destinations.push_back(
+          {.kind = OperandKind::kRemote,
+           .buffer = BufferKind::kOutput,
+           .peer = static_cast<Rank>((m.rank + 1 + m.variant) % schedule.ranks.size()),
+           .span = *chunks_named_by(step)});
       break;
     case Kind::kScratchToOutput:
       keep_in_output(program);

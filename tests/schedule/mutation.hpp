@@ -34,8 +34,11 @@ enum class Kind : std::uint8_t {
   kScratchToOutput,
   kAddOutput,
   kReadInputFirst,
+  kRedirectRemote,
+  kAddRemoteOutput,
+  kDropMessage,
 };
-inline constexpr int kKinds = 21;
+inline constexpr int kKinds = 24;
 
 struct Traits {
   std::string_view name;
@@ -64,6 +67,9 @@ inline constexpr std::array<Traits, kKinds> kTraits = {{
     {"keep scratch in output", false},
     {"write output as well", false},
     {"copy input to output first", false},
+    {"redirect load or store", false},
+    {"store to a peer as well", false},
+    {"drop message at both ends", false},
 }};
 
 // Where and how; unused fields are 0.
