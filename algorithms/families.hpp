@@ -24,6 +24,7 @@ namespace tutti {
   family(one_shot)                          \
   family(two_shot)                          \
   direct_form(two_shot_remote)              \
+  direct_form(two_shot_store)               \
   family(pat)                               \
   family(hierarchical)
 // clang-format on

@@ -18,11 +18,12 @@ bool sends_strided(const Algorithm& algorithm, Collective collective) {
 }
 
 // Parts are placed in buffers of one rank.
-bool reads_peers(const Algorithm& algorithm, Collective collective) {
+bool works_in_peers(const Algorithm& algorithm, Collective collective) {
   for (const Lane& lane : algorithm.program({.collective = collective, .ranks = 2}, 0).lanes)
     for (const Step& step : lane.steps)
-      for (const Operand& operand : step.sources)
-        if (operand.kind == OperandKind::kRemote) return true;
+      for (const auto* side : {&step.destinations, &step.sources})
+        for (const Operand& operand : *side)
+          if (operand.kind == OperandKind::kRemote) return true;
   return false;
 }
 
@@ -95,9 +96,9 @@ Status Hierarchical::check_inner() const {
         "inner", inner,
         fmt::format("its messages are strided, so it can only be outer; form={} takes {}",
                     form_name, suitable));
-  if (reads_peers(inner, parts.gather))
+  if (works_in_peers(inner, parts.gather))
     return refuse_part("inner", inner,
-                       "it reads its peers' memory, which no part of a hierarchy may do; choose "
+                       "it works in its peers' memory, which no part of a hierarchy may do; choose "
                        "another algorithm");
   return {};
 }
@@ -108,9 +109,9 @@ Status Hierarchical::check_outer() const {
     return refuse_part(
         "outer", outer,
         "hierarchies of more than two levels are not built; choose another algorithm");
-  if (reads_peers(outer, Collective::kAllReduce))
+  if (works_in_peers(outer, Collective::kAllReduce))
     return refuse_part("outer", outer,
-                       "it reads its peers' memory, which no part of a hierarchy may do; choose "
+                       "it works in its peers' memory, which no part of a hierarchy may do; choose "
                        "another algorithm");
   return {};
 }

@@ -124,7 +124,7 @@ class Prover {
     for (const auto* side : {&step.destinations, &step.sources})
       for (const Operand& operand : *side) {
         if (operand.kind == OperandKind::kRemote)
-          return not_by_orbit(algorithm_, "it reads other ranks' memory");
+          return not_by_orbit(algorithm_, "it works in other ranks' memory");
         if (operand.buffer == BufferKind::kScratch && !proof::is_message(operand) &&
             !moves_.shifts())
           return not_by_orbit(algorithm_, "its scratch is not the same on all ranks");

@@ -33,6 +33,17 @@
 //   bytes read by a rank    2(p-1)/p * n of other ranks' memory, and copied nowhere on the way
 //
 // Wins wherever reading a peer's memory costs less than a copy into a slot and one out of it.
+//
+// two_shot:access=store sends no data either: each rank loads its chunk from all inputs and stores
+// the sum into all outputs, in one step. Empty messages say "my input is there, my output may be
+// written" and "all that I store has been stored". In place nobody but its rank touches a chunk in
+// between, so no third message is needed.
+//
+//   messages in a row       2, empty; 2(p-1) sent by a rank
+//   bytes moved by a rank   2n: n loaded, n stored; of these 2(p-1)/p * n in other ranks' memory
+//
+// Wins where a store into a peer's memory costs no more than a load: the form that loads writes n
+// and reads 2n - n/p. A reduce-scatter has nothing to store into peers: access=remote is that form.
 #include <fmt/core.h>
 
 #include "algorithms/families.hpp"
@@ -46,6 +57,9 @@ using namespace operands;
 constexpr Tag kTag = 0;
 constexpr Span kNoChunk{.run = 0};
 constexpr std::string_view kRemoteName = "two_shot:access=remote";
+constexpr std::string_view kStoreName = "two_shot:access=store";
+
+enum class Access : std::uint8_t { kMessages, kRemote, kStore };
 
 Span chunk_of(Rank rank) { return chunk(static_cast<std::uint32_t>(rank)); }
 
@@ -95,13 +109,19 @@ void hear_all(Rank p, Rank rank, LaneBuilder& lane) {
   for (Rank k = 1; k < p; ++k) step.from(recv((rank + p - k) % p, kTag, kNoChunk));
 }
 
-void add_remote_reduce_scatter(Rank p, Rank rank, LaneBuilder& lane) {
-  tell_all(p, rank, lane);
-  hear_all(p, rank, lane);
+// The own chunk in all inputs; the caller may add where else the sum goes.
+StepBuilder reduce_from_all(Rank p, Rank rank, LaneBuilder& lane) {
   const Span mine = chunk_of(rank);
   StepBuilder gather = lane.step().to(output(mine)).finish();
   for (Rank peer = 0; peer < p; ++peer)
     gather.from(peer == rank ? input(mine) : remote(peer, BufferKind::kInput, mine));
+  return gather;
+}
+
+void add_remote_reduce_scatter(Rank p, Rank rank, LaneBuilder& lane) {
+  tell_all(p, rank, lane);
+  hear_all(p, rank, lane);
+  reduce_from_all(p, rank, lane);
 }
 
 // After a tell_all that says that the own chunk is complete. In place the output is the input: the
@@ -129,22 +149,47 @@ RankProgram remote_program(const Problem& problem, Rank rank) {
   return assemble(std::move(lane));
 }
 
+RankProgram store_program(const Problem& problem, Rank rank) {
+  const Rank p = problem.ranks;
+  const Span mine = chunk_of(rank);
+  LaneBuilder lane("direct");
+  tell_all(p, rank, lane);
+  hear_all(p, rank, lane);
+  StepBuilder own = problem.collective == Collective::kAllGather
+                        ? lane.step().to(output(mine)).from(input(mine))
+                        : reduce_from_all(p, rank, lane);
+  for (Rank k = 1; k < p; ++k) own.to(remote((rank + k) % p, BufferKind::kOutput, mine));
+  tell_all(p, rank, lane);
+  hear_all(p, rank, lane);
+  return assemble(std::move(lane));
+}
+
 class TwoShot final : public Algorithm {
  public:
   constexpr TwoShot()
       : Algorithm("two_shot",
                   "2 steps, 2(p-1)/p*n bytes sent a rank in 2(p-1) messages: small to middle data",
                   kSource, kParameters) {}
-  // The form that reads its peers' memory.
-  constexpr explicit TwoShot(std::string_view own_name)
-      : Algorithm(own_name, "2(p-1)/p*n bytes read a rank where they lie, 3 signals in a row",
+  // A form that works in its peers' memory.
+  constexpr TwoShot(Access access, std::string_view own_name)
+      : Algorithm(own_name,
+                  access == Access::kRemote
+                      ? "2(p-1)/p*n bytes read a rank where they lie, 3 signals in a row"
+                      : "n bytes read and n stored a rank where they lie, 2 signals in a row",
                   kSource, kParameters),
-        remote_(true) {}
+        access_(access) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    if (problem.collective == kAllToAll) return !remote_;
-    return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
+    switch (access_) {
+      case Access::kMessages:
+        return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kAllToAll});
+      case Access::kRemote:
+        return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
+      case Access::kStore:
+        break;
+    }
+    return is_among(problem.collective, {kAllReduce, kAllGather});
   }
 
   [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
@@ -163,7 +208,8 @@ class TwoShot final : public Algorithm {
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks;
     if (p == 1) return copy_alone(problem, 1);
-    if (remote_) return remote_program(problem, rank);
+    if (access_ == Access::kRemote) return remote_program(problem, rank);
+    if (access_ == Access::kStore) return store_program(problem, rank);
     if (problem.collective == Collective::kAllToAll) return all_to_all_program(p, rank);
     LaneBuilder lane("exchange");
     if (problem.collective == Collective::kReduceScatter) {
@@ -179,21 +225,26 @@ class TwoShot final : public Algorithm {
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
       std::span<const Parameter> given) const override {
-    bool remote = false;
+    Access access = Access::kMessages;
     for (const Parameter& parameter : given) {
-      remote = parameter.value == "remote";
-      if (parameter.key != "access" || (!remote && parameter.value != "messages"))
+      if (parameter.key != "access") return refuse(parameter);
+      if (parameter.value == "remote")
+        access = Access::kRemote;
+      else if (parameter.value == "store")
+        access = Access::kStore;
+      else if (parameter.value != "messages")
         return refuse(parameter);
     }
-    if (remote) return std::make_unique<TwoShot>(kRemoteName);
+    if (access == Access::kRemote) return std::make_unique<TwoShot>(access, kRemoteName);
+    if (access == Access::kStore) return std::make_unique<TwoShot>(access, kStoreName);
     return std::make_unique<TwoShot>();
   }
 
  private:
   static constexpr std::string_view kSource =
       "direct exchange; Shah et al. 2025, MSCCL++ (two-shot all-reduce)";
-  static constexpr std::string_view kParameters = "access=messages|remote";
-  bool remote_ = false;
+  static constexpr std::string_view kParameters = "access=messages|remote|store";
+  Access access_ = Access::kMessages;
 };
 
 }  // namespace
@@ -204,7 +255,12 @@ const Algorithm& two_shot() {
 }
 
 const Algorithm& two_shot_remote() {
-  static constinit const NeverDestroyed<TwoShot> kTwoShot(kRemoteName);
+  static constinit const NeverDestroyed<TwoShot> kTwoShot(Access::kRemote, kRemoteName);
+  return kTwoShot.value;
+}
+
+const Algorithm& two_shot_store() {
+  static constinit const NeverDestroyed<TwoShot> kTwoShot(Access::kStore, kStoreName);
   return kTwoShot.value;
 }
 

@@ -471,8 +471,8 @@ TUTTI_API tuttiResult_t tuttiCommRegister(const tuttiComm_t comm, void* buff, si
 TUTTI_API tuttiResult_t tuttiCommDeregister(const tuttiComm_t comm, void* handle);
 
 /* Registers the `size` bytes at `buff` on all ranks together, so that ranks in other processes of
- * the host read them in place. `buff` is in memory of one tuttiMemAlloc and aligned to
- * TUTTI_WIN_REQUIRED_ALIGNMENT; sizes may differ between ranks.
+ * the host read them in place, and write symmetric ones. `buff` is in memory of one tuttiMemAlloc
+ * and aligned to TUTTI_WIN_REQUIRED_ALIGNMENT; sizes may differ between ranks.
  * Collective: all ranks call in the same order, and each blocks until all have, at most for the
  * operation timeout. In a group *win is written at once and tuttiGroupEnd does the work; a thread
  * that drives several ranks must use a group.

@@ -317,7 +317,7 @@ class Stream {
 
 class Communicator;
 
-// A range that every rank registered (tuttiCommWindowRegister): ranks on the same host read it in
+// A range that every rank registered (tuttiCommWindowRegister): ranks on the same host use it in
 // place. Collective to make; the destructor ends it for this rank alone, once no operation uses
 // the range. It may outlive its communicator. Move-only.
 class Window {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call record: where one rank's buffers lie during one operation, for peers that read them.
+// A call record: where one rank's buffers lie during one operation, for peers that read them or
+// store into them.
 //
 // Published before the rank's first message of the operation, so a peer that has received that
 // message sees it. Withdrawn when the operation fails, before the caller gets its buffers back. A
@@ -19,8 +20,11 @@ struct alignas(kCacheLineBytes) CallRecord {
   std::atomic<std::uint64_t> operation;  // 0: none
   std::atomic<std::uint64_t> input;      // these: where the data begins (Call::input_base)
   std::atomic<std::uint64_t> output;
-  // Private copy only: peers that are just reading.
+  // Private copy only: peers that are just reading or storing.
   std::atomic<std::uint64_t> readers;
+  // The other copy only: not 0 while this rank stores into memory of other processes. It tells of
+  // whoever stores, not of the memory, so that the owner knows whose death ends the stores.
+  std::atomic<std::uint64_t> storing;
 };
 static_assert(sizeof(CallRecord) == kCacheLineBytes);
 

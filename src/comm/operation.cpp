@@ -130,7 +130,15 @@ void Operation::finish() {
 }
 
 void Operation::withdraw() {
-  if (plan_ != nullptr) plan_->executor->withdraw();
+  if (plan_ == nullptr) return;
+  const Rank storing =
+      plan_->executor->withdraw([this](Rank peer) { return members_.has_died(peer); });
+  if (storing == kNoRank) return;
+  TUTTI_LOG(members_.log(), LogLevel::kWarn,
+            "{}: {} is stopped while it stores into this rank's output; when it goes on, it may "
+            "write there once more: end it, or free that memory before you use it for something "
+            "else",
+            signature_.to_string(), members_.describe(storing));
 }
 
 // Did reading the peer's memory show that its process has ended, and not in order?

@@ -20,11 +20,12 @@ Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
                               ? std::string("ranks exchange messages over a network here")
                               : fmt::format("rank {} may not read the memory of rank {}: {}",
                                             view.rank, view.refused, std::strerror(view.error));
-  return {Code::kNotSupported,
-          fmt::format("{} reads other ranks' memory, but {}; choose another algorithm or auto, or "
-                      "pass buffers in windows (tuttiCommWindowRegister)",
-                      algorithm.name, why),
-          kNoRank};
+  return {
+      Code::kNotSupported,
+      fmt::format("{} works in other ranks' memory, but {}; choose another algorithm or auto, or "
+                  "pass buffers in windows (tuttiCommWindowRegister)",
+                  algorithm.name, why),
+      kNoRank};
 }
 
 bool is_direct(const Algorithm* algorithm) {
@@ -139,10 +140,11 @@ Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) {
   const Rows& rows = in_order ? *mine.in_order : mine.rows;
   const Result<ChoiceRow>& row = rows[static_cast<std::size_t>(access_of(call, in_windows))];
   if (!row && call.sizes != nullptr && is_direct(mine.forced.algorithm))
-    return make_error(Code::kNotSupported,
-                      fmt::format("{} reads other ranks' memory, and blocks of different sizes may "
-                                  "lie elsewhere there; choose another algorithm or auto",
-                                  mine.forced.name));
+    return make_error(
+        Code::kNotSupported,
+        fmt::format("{} works in other ranks' memory, and blocks of different sizes may "
+                    "lie elsewhere there; choose another algorithm or auto",
+                    mine.forced.name));
   if (!row) return tl::unexpected(row.error());
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
   const std::size_t in_class = size_class(bytes);

@@ -116,7 +116,7 @@ AccessView look_at_peers(const Membership& members) {
     const int error = off ? 0 : PeerMemory(peer, members.board().call_record(peer.rank)).probe();
     if (!off && error == 0) continue;
     TUTTI_LOG(members.log(), LogLevel::kInfo,
-              "plans that read other ranks' memory are not used: {}",
+              "plans that work in other ranks' memory are not used: {}",
               off ? "TUTTI_CMA=off"
                   : fmt::format("{} cannot be read: {}", members.describe(peer.rank),
                                 std::strerror(error)));

@@ -108,7 +108,8 @@ Result<Mapping> WindowTable::map(Rank peer, const Part& part, Deadline deadline)
                       peer);
   TUTTI_TRY_ASSIGN(const Reply reply, control_.call(peer, RequestKind::kWindow, {}, deadline));
   TUTTI_TRY(check_shared_file(reply.fd.get(), "window", part.file_bytes));
-  return Mapping::of(reply.fd.get(), part.offset, part.bytes, PROT_READ);
+  const int protection = part.symmetric != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
+  return Mapping::of(reply.fd.get(), part.offset, part.bytes, protection);
 }
 
 // Empty mappings for the ranks of this process.
@@ -144,7 +145,10 @@ Result<Status> WindowTable::add(const WindowRequest& request, Deadline deadline)
   if (Status agreed = agree(own, outcomes); !agreed) return agreed;
   for (std::size_t i = 0; i < parts.size(); ++i)
     if ((*mappings)[i].bytes() > 0)
-      peers_[i].push_back({request.id, parts[i].address, std::move((*mappings)[i])});
+      peers_[i].push_back({.id = request.id,
+                           .address = parts[i].address,
+                           .writable = parts[i].symmetric != 0,
+                           .memory = std::move((*mappings)[i])});
   windows_.push_back(std::move(window));
   return Status();
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Windows: memory that all ranks of a communicator register together, so that ranks in other
-// processes of the host read it by plain loads.
+// processes of the host use it by plain loads and stores.
 //
-// Each rank lends the descriptor of the shared file behind its part; the others map it, read-only.
-// A mapping stays good whatever its owner does, so a peer's word can at worst lead to wrong bytes
-// inside the window, and those count only if its call record still stands afterwards
-// (peer_memory.hpp). One user thread at a time; the service thread lends.
+// Each rank lends the descriptor of the shared file behind its part; the others map it: a symmetric
+// one to read and write, another one to read. A mapping stays good whatever its owner does, so a
+// peer's word can at worst lead to wrong bytes inside its own windows, and what is read counts only
+// if its call record still stands afterwards (peer_memory.hpp). One user thread at a time; the
+// service thread lends.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ struct Bindings {
   std::uint32_t blocks = 1;
   std::uint32_t most_blocks = 1;             // that a launch may have, for the sake of other ranks
   std::span<const Connection> sends, recvs;  // in the order of the plan; states where they live
-  std::span<RankWords* const> remotes;       // of those whose memory is read, in that order
+  std::span<RankWords* const> remotes;       // of Plan::remotes, in that order
   RankWords* own = nullptr;
   RankWords* const* ranks = nullptr;
   HostWords* host = nullptr;

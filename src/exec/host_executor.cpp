@@ -43,9 +43,10 @@ HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
   if (peers == 0) return;
   piece_bytes_ =
       std::max(kBounceBytes / peers / kLeastPieceBytes, std::uint64_t{1}) * kLeastPieceBytes;
-  const bool attached =
-      !std::ranges::all_of(direct_.peers, [](const PeerMemory& peer) { return peer.mapped(); });
-  if (attached) bounce_.resize(sources * piece_bytes_ / sizeof(Line));
+  entered_.resize(peers);
+  all_mapped_ =
+      std::ranges::all_of(direct_.peers, [](const PeerMemory& peer) { return peer.mapped(); });
+  if (!all_mapped_) bounce_.resize(sources * piece_bytes_ / sizeof(Line));
 }
 
 Status HostExecutor::start(const OperationArgs& args) {
@@ -78,7 +79,11 @@ Status HostExecutor::start(const OperationArgs& args) {
     if (direct_.own == nullptr || direct_.peers.size() != plan_.remotes.size())
       return make_error(
           Code::kInternalError,
-          "a plan that reads peers' memory got none; this is a bug in Tutti, please report it");
+          "a plan that works in peers' memory got none; this is a bug in Tutti, please report it");
+    if (plan_.stores && !all_mapped_ && !args.in_windows)
+      return make_error(Code::kInternalError,
+                        "a plan stores into memory of other processes outside of windows; this is "
+                        "a bug in Tutti, please report it");
     direct_.own->publish(args.operation, input_base_, output_base_);
   }
   for (Connection& connection : sends_) begin_operation(connection, args.operation);
@@ -352,76 +357,6 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
     args_.kernel(call);
     offset += piece;
   }
-}
-
-// Nothing waits here: the step's messages have come, so the peers' buffers are there.
-bool HostExecutor::fire_remote(const PlanStep& step, std::uint32_t slice) {
-  const PlanOperand* const first = &plan_.operands[step.first_operand + step.destinations];
-  const std::span<const PlanOperand> sources(first, step.sources);
-  for (const PlanOperand& source : sources)
-    if (source.kind == OperandKind::kRemote &&
-        !direct_.peers[source.connection].enter(args_.operation))
-      raise(Fault::kUnreadable, source.peer);
-  const std::uint32_t chunks = first->span.count();
-  for (std::uint32_t k = 0; k < chunks && fault_ == Fault::kNone; ++k)
-    run_chunk_remote(step, slice, k);
-  for (const PlanOperand& source : sources)
-    if (source.kind == OperandKind::kRemote && !direct_.peers[source.connection].leave() &&
-        fault_ == Fault::kNone)
-      raise(Fault::kUnreadable, source.peer);
-  return fault_ == Fault::kNone;
-}
-
-// One piece after the other, each small enough to stay in this core's cache between the copy and
-// the reduction. Data that is only copied goes straight to its place.
-void HostExecutor::run_chunk_remote(const PlanStep& step, std::uint32_t slice, std::uint32_t k) {
-  const std::uint64_t bytes = chunk_bytes(step, k, slice);
-  ReduceCopyArgs call = kernel_call(step);
-  const bool plain = step.sources == 1 && step.destinations == 1 && call.average_over == 0;
-  // Peers soon read the data that is reduced here.
-  if (plain && args_.nontemporal_output) call.nontemporal_mask = 1;
-  const std::uint64_t most = plain ? bytes : piece_bytes_;
-  for (std::uint64_t offset = 0; offset < bytes; offset += most) {
-    const std::uint64_t piece = std::min(bytes - offset, most);
-    const PlanOperand* operand = &plan_.operands[step.first_operand];
-    for (std::uint32_t d = 0; d < step.destinations; ++d, ++operand)
-      destination_pointers_[d] = local_address(*operand, k, slice) + offset;
-    for (std::uint32_t s = 0; s < step.sources; ++s, ++operand) {
-      if (operand->kind != OperandKind::kRemote) {
-        source_pointers_[s] = local_address(*operand, k, slice) + offset;
-        continue;
-      }
-      void* const bounce = plain ? destination_pointers_[0] : bounce_of(s);
-      source_pointers_[s] =
-          load_remote(*operand, offset_of(*operand, k, slice) + offset, piece, bounce);
-      if (source_pointers_[s] == nullptr) return;
-    }
-    if (plain && source_pointers_[0] == destination_pointers_[0]) continue;
-    call.elements = piece / element_bytes_;
-    args_.kernel(call);
-  }
-}
-
-// Returns the address at which a piece of a peer's memory can be read; null after a fault.
-const void* HostExecutor::load_remote(const PlanOperand& operand, std::uint64_t offset,
-                                      std::uint64_t bytes, void* bounce) {
-  const PeerMemory& peer = direct_.peers[operand.connection];
-  const std::uint64_t address =
-      (operand.buffer == BufferKind::kInput ? peer.input() : peer.output()) + offset;
-  traffic_.read_bytes += bytes;
-  if (peer.mapped() || args_.in_windows) {
-    if (const void* const memory = peer.in_window(address, bytes)) return memory;
-    fault_errno_ = EFAULT;
-  } else {
-    fault_errno_ = peer.read(address, bounce, bytes);
-    if (fault_errno_ == 0) return bounce;
-  }
-  raise(Fault::kUnreadable, operand.peer);
-  return nullptr;
-}
-
-void HostExecutor::withdraw() {
-  if (!plan_.remotes.empty()) direct_.own->withdraw();
 }
 
 void HostExecutor::complete_messages(const PlanStep& step, std::uint64_t bytes) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/call.hpp"
@@ -28,7 +29,7 @@ struct OperationArgs {
   std::uint64_t operation = 0;
   std::uint64_t signature = 0;
   bool nontemporal_output = false;
-  bool in_windows = false;  // on all ranks: peers' memory is loaded, not copied by the kernel
+  bool in_windows = false;  // on all ranks: peers' memory is mapped, and not copied by the kernel
   // May these be lent to connections that are pumped? (Transport::may_lend)
   bool lend_input = false, lend_output = false;
 };
@@ -39,6 +40,7 @@ struct TrafficCounters {
   std::uint64_t payload_bytes = 0;  // sent
   std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
   std::uint64_t read_bytes = 0;     // of peers' memory
+  std::uint64_t stored_bytes = 0;   // in peers' memory
   std::uint64_t placed_bytes = 0;   // received straight into the output, without a copy
 
   TrafficCounters& operator+=(const TrafficCounters& other) {
@@ -46,6 +48,7 @@ struct TrafficCounters {
     payload_bytes += other.payload_bytes;
     lent_bytes += other.lent_bytes;
     read_bytes += other.read_bytes;
+    stored_bytes += other.stored_bytes;
     placed_bytes += other.placed_bytes;
     return *this;
   }
@@ -70,9 +73,13 @@ class HostExecutor {
   // Every step has been fired, and nothing of the user's memory is lent any more.
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
-  // Takes the buffers of an operation that will not be completed back from the peers that read
-  // them; waits for those of this process that are in the middle of a step.
-  void withdraw();
+  // Takes the buffers of an operation that will not be completed back from the peers that use
+  // them; waits for those that are in the middle of a piece of a step, if they read, for those of
+  // this process alone. Returns a peer of another process, not `gone`, that was still storing after
+  // `wait_ns`, so that it is stopped or starved: it may write a last piece to the output
+  // when it goes on. kNoRank: there is none.
+  static constexpr std::int64_t kMostStoreWaitNs = 1'000'000'000;
+  Rank withdraw(const std::function<bool(Rank)>& gone, std::int64_t wait_ns = kMostStoreWaitNs);
 
   // While not done: the peer whose message or credit is missing at the first blocked lane.
   [[nodiscard]] Rank blocked_on() const { return blocked_on_; }
@@ -136,10 +143,20 @@ class HostExecutor {
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
   void run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
                  std::uint64_t message_offset, std::uint64_t bytes);
+  // host_executor_direct.cpp
+  [[nodiscard]] std::span<const PlanOperand> operands_of(const PlanStep& step) const {
+    return std::span(plan_.operands)
+        .subspan(step.first_operand, std::size_t{step.destinations} + step.sources);
+  }
   bool fire_remote(const PlanStep& step, std::uint32_t slice);
   void run_chunk_remote(const PlanStep& step, std::uint32_t slice, std::uint32_t k);
+  [[nodiscard]] bool address_piece(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
+                                   std::uint64_t offset, std::uint64_t bytes, bool plain);
   [[nodiscard]] const void* load_remote(const PlanOperand& operand, std::uint64_t offset,
                                         std::uint64_t bytes, void* bounce);
+  [[nodiscard]] void* store_remote(const PlanOperand& operand, std::uint64_t offset,
+                                   std::uint64_t bytes);
+  [[nodiscard]] bool still_lent(const PlanStep& step);
   [[nodiscard]] void* bounce_of(std::uint32_t source) {
     return bounce_.empty() ? nullptr : &bounce_[source * piece_bytes_ / sizeof(Line)];
   }
@@ -162,6 +179,8 @@ class HostExecutor {
   };
   std::vector<Line> bounce_;  // a piece of every source that is read by cross-memory attach
   std::uint64_t piece_bytes_ = 0;
+  bool all_mapped_ = true;     // peers are of this process
+  std::vector<bool> entered_;  // by peer: in the step that is being fired
   std::vector<LaneState> states_;
   std::vector<std::byte> scratch_;
   std::vector<const void*> source_pointers_;

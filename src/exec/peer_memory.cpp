@@ -50,6 +50,17 @@ void LentMemory::withdraw() {
     while (local_->readers.load(std::memory_order_seq_cst) != 0) Waiter::relax();
 }
 
+// An exchange: either the owner of the memory sees it, or enter() sees that the owner has
+// withdrawn.
+void LentMemory::begin_stores() {
+  if (shared_ != nullptr) shared_->storing.exchange(1, std::memory_order_seq_cst);
+}
+
+// Release pairs with the load in is_storing(): the stores come before what the owner does next.
+void LentMemory::end_stores() {
+  if (shared_ != nullptr) shared_->storing.store(0, std::memory_order_release);
+}
+
 PeerMemory::PeerMemory(const PeerInfo& peer, CallRecord* shared, const PeerWindows* windows)
     : record_(shared),
       pid_(peer.pid),
@@ -57,9 +68,9 @@ PeerMemory::PeerMemory(const PeerInfo& peer, CallRecord* shared, const PeerWindo
       token_address_(peer.token_address),
       windows_(windows) {}
 
-const void* PeerMemory::in_window(std::uint64_t address, std::uint64_t bytes) const {
-  if (mapped()) return reinterpret_cast<const void*>(address);
-  return windows_ == nullptr ? nullptr : find_in(*windows_, address, bytes);
+void* PeerMemory::in_window(std::uint64_t address, std::uint64_t bytes, Use use) const {
+  if (mapped()) return reinterpret_cast<void*>(address);
+  return windows_ == nullptr ? nullptr : find_in(*windows_, address, bytes, use);
 }
 
 bool PeerMemory::enter(std::uint64_t operation) {
@@ -73,7 +84,8 @@ bool PeerMemory::enter(std::uint64_t operation) {
 
 bool PeerMemory::leave() {
   if (mapped()) {
-    // Release pairs with the load in withdraw(): our reads come before the program's writes.
+    // Release pairs with the load in withdraw(): what was read and stored comes before what the
+    // program does.
     record_->readers.fetch_sub(1, std::memory_order_release);
     return true;
   }

@@ -3,9 +3,11 @@
 
 namespace tutti {
 
-const std::byte* find_in(const PeerWindows& windows, std::uint64_t address, std::uint64_t bytes) {
+std::byte* find_in(const PeerWindows& windows, std::uint64_t address, std::uint64_t bytes,
+                   Use use) {
   for (const PeerWindow& window : windows)
-    if (lies_in(address, bytes, window.address, window.memory.bytes()))
+    if ((use == Use::kRead || window.writable) &&
+        lies_in(address, bytes, window.address, window.memory.bytes()))
       return window.memory.data() + (address - window.address);
   return nullptr;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The windows of another rank, as this process has mapped them: how peers in other processes of the
-// host are read by plain loads. Plain values.
+// The windows of another rank, as this process has mapped them: how the memory of peers in other
+// processes of the host is reached by plain loads and stores. Plain values.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ namespace tutti {
 struct PeerWindow {
   std::uint64_t id = 0;       // of this rank's part
   std::uint64_t address = 0;  // in the peer's process
+  bool writable = false;
   Mapping memory;
 };
 using PeerWindows = std::vector<PeerWindow>;
@@ -23,9 +24,10 @@ using PeerWindows = std::vector<PeerWindow>;
                                   std::uint64_t all) {
   return address >= begin && address - begin <= all && bytes <= all - (address - begin);
 }
-// Returns the address at which [address, address + bytes) of the peer's process can be read here;
-// null: it is in no window.
-[[nodiscard]] const std::byte* find_in(const PeerWindows& windows, std::uint64_t address,
-                                       std::uint64_t bytes);
+enum class Use : std::uint8_t { kRead, kWrite };
+// Returns the address at which [address, address + bytes) of the peer's process can be used so
+// here; null: it is in no such window.
+[[nodiscard]] std::byte* find_in(const PeerWindows& windows, std::uint64_t address,
+                                 std::uint64_t bytes, Use use);
 
 }  // namespace tutti

@@ -268,19 +268,23 @@ class PathWalk {
 
 // Counts the work of each rank.
 void count_ranks(const EventGraph& graph, ScheduleCounts& counts) {
-  std::vector<PathLength> sums(graph.ranks.size());
+  struct Work : PathLength {
+    std::uint64_t stores = 0;
+  };
+  std::vector<Work> sums(graph.ranks.size());
   for (std::uint32_t step = 0; step < graph.step_count(); ++step) {
-    PathLength& sum = sums[rank_of(graph, step)];
+    Work& sum = sums[rank_of(graph, step)];
     sum.steps += 1;
     sum.operands += graph.steps[step].operand_chunks;
     sum.remotes += graph.steps[step].remote_chunks;
+    sum.stores += graph.steps[step].store_chunks;
     sum.transfers += message_chunks(graph, step);
   }
   std::vector<std::uint32_t> lanes(graph.ranks.size());
   for (const EventGraph::Lane& lane : graph.lanes)
     counts.max_lanes = std::max(counts.max_lanes, ++lanes[lane.rank]);
   const auto each = static_cast<std::uint64_t>(graph.represented);
-  for (const PathLength& sum : sums) {
+  for (const Work& sum : sums) {
     counts.max_steps = std::max(counts.max_steps, sum.steps);
     counts.max_operands = std::max(counts.max_operands, sum.operands);
     counts.max_remotes = std::max(counts.max_remotes, sum.remotes);
@@ -288,6 +292,7 @@ void count_ranks(const EventGraph& graph, ScheduleCounts& counts) {
     counts.total_steps += each * sum.steps;
     counts.total_operands += each * sum.operands;
     counts.total_remotes += each * sum.remotes;
+    counts.total_stores += each * sum.stores;
     counts.total_transfers += each * sum.transfers;
   }
 }

@@ -36,6 +36,7 @@ struct ScheduleCounts {
   std::uint64_t path_remotes = 0;
   std::uint64_t max_remotes = 0;
   std::uint64_t total_remotes = 0;
+  std::uint64_t total_stores = 0;  // of these, in destinations
   // And those that are messages, sent or received.
   std::uint64_t path_transfers = 0;
   std::uint64_t max_transfers = 0;

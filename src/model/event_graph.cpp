@@ -129,6 +129,7 @@ class Builder {
                           .order = id + order_shift_,
                           .remotes = 0,
                           .remote_chunks = 0,
+                          .store_chunks = 0,
                           .operand_chunks = 0};
     const std::uint32_t first_tag = graph_.lanes.back().replica * tags_;
     for (const Operand& operand : step.destinations) {
@@ -138,6 +139,7 @@ class Builder {
         graph_.sends.push_back(kNone);
       }
       count(operand, made);
+      if (operand.kind == OperandKind::kRemote) made.store_chunks += operand.span.count();
     }
     for (const Operand& operand : step.sources) {
       if (operand.kind == OperandKind::kRecv) {
@@ -236,6 +238,7 @@ class Builder {
                             .order = 0,
                             .remotes = 0,
                             .remote_chunks = 0,
+                            .store_chunks = 0,
                             .operand_chunks = 0});
     receive_starts_.push_back(receive_ends_.size());
     connection_starts_.push_back(size32(graph_.connections));

@@ -28,6 +28,7 @@ struct EventGraph {
     std::uint32_t order;           // of ties in time: the same for the images of one step
     std::uint32_t remotes;         // operands in a peer's memory
     std::uint32_t remote_chunks;   // their chunks, all together
+    std::uint32_t store_chunks;    // of those, in destinations
     std::uint64_t operand_chunks;  // of all operands, those included
   };
   struct Lane {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// By what the ranks of a job can read each other's buffers: what decides whether plans that read
-// peers may be chosen.
+// By what the ranks of a job can reach each other's buffers: what decides whether plans that work
+// in peers' memory may be chosen.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace tutti {
 
-// By what all pairs of a job can read each other; the worst of them decides.
+// By what all pairs of a job can reach each other; the worst of them decides. kAttach reads only:
+// what the kernel writes for a rank, nobody could hold back once its owner has given up.
 enum class PeerAccess : std::uint8_t { kNone, kAttach, kMapped };
 [[nodiscard]] const char* name_of(PeerAccess access);
 

@@ -40,7 +40,7 @@ std::vector<const Algorithm*> list_algorithms() {
 
 // Candidates of what has been counted.
 Contender make_contender(const Settings& settings, const Forced& forced, Contender contender) {
-  const bool direct = reads_peers(contender.counts);
+  const bool direct = works_in_peers(contender.counts);
   bool admitted = false;
   for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
     const Protocol protocol = kShapes[shape].protocol;
@@ -77,7 +77,8 @@ bool cheaper(const Priced& a, const Priced& b) {
   return a.contender->counts.lane_steps < b.contender->counts.lane_steps;
 }
 
-bool reads_peers(const ScheduleCounts& counts) { return counts.total_remotes > 0; }
+bool works_in_peers(const ScheduleCounts& counts) { return counts.total_remotes > 0; }
+bool stores_into_peers(const ScheduleCounts& counts) { return counts.total_stores > 0; }
 
 std::span<const PlanShape> plan_shapes() { return kShapes; }
 
@@ -161,8 +162,12 @@ Status price_contender(const Settings& settings, const Contender& contender, std
   const auto refuse = [](std::string why) {
     return make_error(Code::kNotSupported, std::move(why));
   };
-  if (reads_peers(contender.counts) && access == PeerAccess::kNone)
-    return refuse("it reads other ranks' memory, and their buffers cannot be read from here");
+  if (works_in_peers(contender.counts) && access == PeerAccess::kNone)
+    return refuse("it works in other ranks' memory, and their buffers are out of reach from here");
+  if (stores_into_peers(contender.counts) && access != PeerAccess::kMapped)
+    return refuse(
+        "it stores into other ranks' memory, which ranks of other processes allow in windows "
+        "alone; pass buffers in windows (tuttiCommWindowRegister)");
   Status none = refuse(contender.why_none);
   for (const Candidate& candidate : contender.candidates) {
     const std::uint64_t slices = slices_of(settings, contender, candidate, bytes);

@@ -79,8 +79,9 @@ struct Priced {
 // Is the first to be preferred? Of equal prices the one of shorter lanes: what the price does not
 // know of delays them less.
 [[nodiscard]] bool cheaper(const Priced& a, const Priced& b);
-// Does a schedule read other ranks' memory?
-[[nodiscard]] bool reads_peers(const ScheduleCounts& counts);
+// Does a schedule read or write other ranks' memory? And write it?
+[[nodiscard]] bool works_in_peers(const ScheduleCounts& counts);
+[[nodiscard]] bool stores_into_peers(const ScheduleCounts& counts);
 // Appends one contender's candidates at a size, as they stand. kNotSupported where `to` is empty
 // still, with the reason.
 [[nodiscard]] Status price_contender(const Settings& settings, const Contender& contender,

@@ -111,18 +111,18 @@ void enter(ChoiceRow& row, std::size_t in_class, const Priced* best) {
     row.set(in_class, {number_of(best->contender->named), best->candidate->shape});
 }
 
-// One size class of all rows. What reads no peer's memory is priced once for every access.
+// One size class of all rows. What works in no peer's memory is priced once for every access.
 void fill_class(ChoiceTable::Accesses& table, const Settings& settings,
                 std::span<const Contender> all, std::size_t in_class,
                 std::span<const MeasuredPlan> measured) {
   std::vector<Priced> priced, one;
   for (std::size_t access = 0; access < ChoiceTable::kAccesses; ++access) {
     ChoiceTable::Rows& rows = table[access];
-    std::erase_if(priced, [](const Priced& p) { return reads_peers(p.contender->counts); });
+    std::erase_if(priced, [](const Priced& p) { return works_in_peers(p.contender->counts); });
     for (const Contender& contender : all) {
       const std::size_t number = number_of(contender.named);
       const ChoiceRow& same = table[0].forced[number];
-      if (access > 0 && !reads_peers(contender.counts)) {
+      if (access > 0 && !works_in_peers(contender.counts)) {
         if (same.has(in_class)) rows.forced[number].set(in_class, same.at(in_class));
         continue;
       }

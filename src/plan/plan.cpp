@@ -233,8 +233,8 @@ ConnectionNumbers lay_out_connections(Plan& plan, const Programs& programs,
   return numbers;
 }
 
-// Refuses what this executor cannot run. It runs loads from peers' input and output under kDirect,
-// whose messages carry no data, and no remote operand elsewhere.
+// Refuses what the executors cannot run. They use peers' input and output under kDirect, whose
+// messages carry no data, and no remote operand elsewhere.
 Status check_remotes(const Plan& plan, const RankProgram& program) {
   const bool direct = plan.options.protocol == Protocol::kDirect;
   const auto refuse = [&](std::string_view what) {
@@ -244,16 +244,14 @@ Status check_remotes(const Plan& plan, const RankProgram& program) {
   };
   for (const Lane& lane : program.lanes)
     for (const Step& step : lane.steps) {
-      for (const Operand& operand : step.destinations) {
-        if (operand.kind == OperandKind::kRemote) return refuse("stores into a peer's memory");
-        if (direct && operand.kind == OperandKind::kSend && operand.span.count() > 0)
-          return refuse("sends data");
-      }
-      for (const Operand& operand : step.sources) {
-        if (operand.kind != OperandKind::kRemote) continue;
-        if (!direct) return refuse("reads a peer's memory");
-        if (operand.buffer == BufferKind::kScratch) return refuse("reads a peer's scratch");
-      }
+      for (const auto* side : {&step.destinations, &step.sources})
+        for (const Operand& operand : *side) {
+          if (direct && operand.kind == OperandKind::kSend && operand.span.count() > 0)
+            return refuse("sends data");
+          if (operand.kind != OperandKind::kRemote) continue;
+          if (!direct) return refuse("works in a peer's memory");
+          if (operand.buffer == BufferKind::kScratch) return refuse("works in a peer's scratch");
+        }
     }
   return {};
 }
@@ -290,6 +288,8 @@ void flatten(Plan& plan, const RankProgram& program, const ConnectionNumbers& nu
                             .waits = static_cast<std::uint16_t>(step.waits.size()),
                             .finish = step.finish});
       for (const Operand& operand : step.destinations) append(operand);
+      plan.steps.back().stores = plan.steps.back().remote;
+      plan.stores |= plan.steps.back().stores;
       for (const Operand& operand : step.sources) append(operand);
       plan.waits.insert(plan.waits.end(), step.waits.begin(), step.waits.end());
     }

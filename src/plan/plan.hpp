@@ -3,8 +3,8 @@
 //
 // schedule + protocol + replicas + slots + slot capacity, flattened into three arrays (lanes,
 // steps, operands) that the executor walks without allocating. The protocol is kDirect where the
-// schedule reads peers' memory: its messages are then empty, signals in flagged cells. A plan does
-// not depend on the call's count: how many slices a call needs follows from the capacity
+// schedule reads or writes peers' memory: its messages are then empty, signals in flagged cells. A
+// plan does not depend on the call's count: how many slices a call needs follows from the capacity
 // (slices_for). Both ends compute the places of its connections in memory (the buffer layout) from
 // the same inputs; they are never exchanged. Pure: knows no transport object, no thread, no
 // communicator.
@@ -64,7 +64,8 @@ struct PlanStep {
   std::uint16_t sources = 0;
   std::uint16_t waits = 0;
   bool finish = false;
-  bool remote = false;  // some source lies in a peer's memory
+  bool remote = false;  // some operand lies in a peer's memory
+  bool stores = false;  // some destination does
 };
 
 struct PlanLane {
@@ -87,7 +88,8 @@ struct Plan {
   std::vector<PlanOperand> operands;
   std::vector<Wait> waits;
   std::vector<ConnectionSpec> sends, recvs;
-  std::vector<Rank> remotes;  // whose memory is read
+  std::vector<Rank> remotes;  // whose memory is read or written
+  bool stores = false;        // it is written
 
   // The cut of a call's data, `count` as in Call, with the fewest slices with which every message
   // fits. More than kMaxSlices: refuse the call.
@@ -99,8 +101,8 @@ struct Plan {
 // Errors: kNotSupported if the family does not cover the problem; kInvalidUsage with the verifier's
 // message if the schedule falls; kInvalidArgument if the options cannot be laid out (the arena or
 // the pair's cells are too small for two slots a connection); kNotSupported for remote operands
-// without kDirect, for messages with data under it, for stores into peers' memory, and for an order
-// of ranks in a collective whose chunks belong to ranks. The seal holds for every order: a proof
+// without kDirect, for messages with data under it, for peers' scratch, and for an order of ranks
+// in a collective whose chunks belong to ranks. The seal holds for every order: a proof
 // speaks of places (passes.hpp, reorder).
 [[nodiscard]] Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
                                         const PlanOptions& options, Rank rank);

@@ -255,7 +255,8 @@ TEST(OrbitProof, SaysWhyItDoesNotApply) {
   for (const auto& [name, why] : {std::pair{"tree", "its ranks are not all alike"},
                                   {"butterfly", "its ranks are not all alike"},
                                   {"one_shot", "all ranks work on the same chunk"},
-                                  {"two_shot:access=remote", "it reads other ranks' memory"}}) {
+                                  {"two_shot:access=remote", "it works in other ranks' memory"},
+                                  {"two_shot:access=store", "it works in other ranks' memory"}}) {
     const Result<Proof> proof = prove_by_orbit(*find_algorithm(name).value(), problem, {});
     ASSERT_FALSE(proof) << name;
     EXPECT_EQ(proof.error().code, Code::kNotSupported);

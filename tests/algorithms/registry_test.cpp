@@ -74,7 +74,7 @@ TEST(Registry, BadParametersGetOneClearLine) {
     EXPECT_NE(message(name).find("is not of the form key=value"), std::string::npos)
         << message(name);
   for (const char* name : {"two_shot:access=local", "two_shot:reach=remote"})
-    EXPECT_NE(message(name).find("it takes access=messages|remote"), std::string::npos);
+    EXPECT_NE(message(name).find("it takes access=messages|remote|store"), std::string::npos);
   for (const char* name : {"hierarchical:form=star", "hierarchical:size=4"})
     EXPECT_NE(message(name).find("it takes form="), std::string::npos) << message(name);
   for (const char* name :
@@ -110,9 +110,15 @@ TEST(Registry, BadParametersGetOneClearLine) {
   for (const char* name :
        {"hierarchical:inner=two_shot:inner.access=remote", "hierarchical:inner.access=remote",
         "hierarchical:outer=two_shot:outer.access=remote"})
-    EXPECT_NE(message(name).find("two_shot:access=remote: it reads its peers' memory"),
+    EXPECT_NE(message(name).find("two_shot:access=remote: it works in its peers' memory"),
               std::string::npos)
         << message(name);
+  EXPECT_NE(message("hierarchical:inner=two_shot:inner.access=store")
+                .find("two_shot:access=store: it has no reduce_scatter"),
+            std::string::npos);
+  EXPECT_NE(message("hierarchical:outer=two_shot:outer.access=store")
+                .find("two_shot:access=store: it works in its peers' memory"),
+            std::string::npos);
   for (const char* name : {"hierarchical:inner.=3", "hierarchical:innerradix=3",
                            "hierarchical:middle.radix=3", "hierarchical:form.radix=3"})
     EXPECT_NE(message(name).find("it takes form="), std::string::npos) << message(name);
@@ -141,9 +147,10 @@ TEST(Registry, EveryFamilyTakesTheParametersThatItNames) {
   EXPECT_EQ(with_parameters, 4U);
   for (const char* name :
        {"ring:exchange=next", "ring:exchange=neighbours", "circulant:radix=2", "circulant:radix=64",
-        "two_shot:access=messages", "two_shot:access=remote", "hierarchical:form=leader",
-        "hierarchical:form=rails", "hierarchical:inner=ring:outer=tree:groups=4+4+1",
-        "hierarchical:groups=2x4", "hierarchical:groups=1048576",
+        "two_shot:access=messages", "two_shot:access=remote", "two_shot:access=store",
+        "hierarchical:form=leader", "hierarchical:form=rails",
+        "hierarchical:inner=ring:outer=tree:groups=4+4+1", "hierarchical:groups=2x4",
+        "hierarchical:groups=1048576",
         "hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4"})
     EXPECT_TRUE(find_algorithm(name)) << name;
 }

@@ -146,6 +146,7 @@ constexpr std::string_view kNames[] = {"ring",
                                        "one_shot",
                                        "two_shot",
                                        "two_shot:access=remote",
+                                       "two_shot:access=store",
                                        "pat",
                                        "hierarchical"};
 
@@ -172,6 +173,7 @@ TEST(Symmetry, IsDeclaredWhereThereIsOne) {
                                        {"pat", 36 * 3},
                                        {"two_shot", 36 * 4},
                                        {"two_shot:access=remote", 36 * 3},
+                                       {"two_shot:access=store", 36 * 2},
                                        {"one_shot", 36},
                                        {"butterfly", 20 + 7},
                                        {"rabenseifner", 20 + 2 * 7},

@@ -24,6 +24,7 @@ using testing::ForkedRank;
 using ::testing::HasSubstr;
 
 constexpr const char* kDirect = "two_shot:access=remote";
+constexpr const char* kStore = "two_shot:access=store";  // among threads
 constexpr std::size_t kSizes[] = {1, 2, 3, 17, 1000, 16'383, 16'384, 32'769, 100'003, 400'001};
 
 std::string last_protocol(tuttiComm_t comm) {
@@ -33,8 +34,8 @@ std::string last_protocol(tuttiComm_t comm) {
 }
 
 // Every size, in place on some ranks, then calls that change the algorithm every time.
-void run_many(tuttiComm_t comm, int rank, int ranks) {
-  ASSERT_EQ(tuttiCommSetAlgorithm(comm, kDirect), tuttiSuccess) << tuttiGetLastError(comm);
+void run_many(tuttiComm_t comm, int rank, int ranks, const char* direct = kDirect) {
+  ASSERT_EQ(tuttiCommSetAlgorithm(comm, direct), tuttiSuccess) << tuttiGetLastError(comm);
   for (const std::size_t count : kSizes) {
     const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
     ASSERT_EQ(check_sum(comm, rank, ranks, count, in_place), "") << count;
@@ -43,7 +44,7 @@ void run_many(tuttiComm_t comm, int rank, int ranks) {
   constexpr unsigned kSeed = 2711;
   std::mt19937 random(kSeed);  // the same sequence on every rank
   for (int call = 0; call < 200; ++call) {
-    const char* const name = std::array{kDirect, "ring", "auto", kDirect}[random() % 4];
+    const char* const name = std::array{direct, "ring", "auto", direct}[random() % 4];
     ASSERT_EQ(tuttiCommSetAlgorithm(comm, name), tuttiSuccess);
     const std::size_t count = random() % (std::size_t{1} << random() % 16) + 1;
     ASSERT_EQ(check_sum(comm, rank, ranks, count, random() % 2 == 0, call), "")
@@ -55,7 +56,8 @@ class Direct : public ::testing::TestWithParam<int> {};
 
 TEST_P(Direct, AmongThreads) {
   const int ranks = GetParam();
-  run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) { run_many(comm, rank, ranks); });
+  for (const char* name : {kDirect, kStore})
+    run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) { run_many(comm, rank, ranks, name); });
 }
 
 TEST_P(Direct, AmongProcesses) {
@@ -128,6 +130,21 @@ TEST(DirectTypes, AverageAndHalves) {
   testing::expect_all_passed(results);
 }
 
+// The kernel would write for them too, but nobody could hold it back once a call has failed.
+TEST(DirectRefused, StoresIntoOtherProcessesOutsideOfWindows) {
+  const auto results = testing::run_forked(
+      2,
+      [](const ForkedRank& self) {
+        const tuttiComm_t comm = join(self);
+        EXPECT_EQ(tuttiCommSetAlgorithm(comm, kStore), tuttiNotSupported);
+        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("tuttiCommWindowRegister"));
+        EXPECT_EQ(check_sum(comm, self.rank, self.ranks, 1000, false), "");
+        EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+      },
+      with_unique_id());
+  testing::expect_all_passed(results);
+}
+
 // A job in which `refuse` keeps ranks from reading each other: the form is refused in one line, on
 // all ranks alike, and auto goes without it.
 void expect_refusal(const std::function<void(int rank)>& refuse, const char* reason) {
@@ -137,7 +154,7 @@ void expect_refusal(const std::function<void(int rank)>& refuse, const char* rea
         refuse(self.rank);
         const tuttiComm_t comm = join(self);
         EXPECT_EQ(tuttiCommSetAlgorithm(comm, kDirect), tuttiNotSupported);
-        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("reads other ranks' memory"));
+        EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("works in other ranks' memory"));
         EXPECT_THAT(tuttiGetLastError(comm), HasSubstr(reason));
         for (const std::size_t count : {std::size_t{1}, std::size_t{400'001}}) {
           EXPECT_EQ(check_sum(comm, self.rank, self.ranks, count, false), "");

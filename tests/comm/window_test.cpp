@@ -10,10 +10,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "forked_job.hpp"
 #include "job.hpp"
@@ -25,6 +28,7 @@ using testing::ForkedRank;
 using ::testing::HasSubstr;
 
 constexpr const char* kDirect = "two_shot:access=remote";
+constexpr const char* kStore = "two_shot:access=store";
 constexpr std::size_t kMost = 400'001;  // elements of a buffer
 constexpr std::size_t kSizes[] = {1, 3, 1000, 16'384, 32'769, 100'003, kMost};
 
@@ -88,16 +92,37 @@ tuttiWindow_t register_all(tuttiComm_t comm, const Buffers& buffers,
   return window;
 }
 
+// Every rank's block at every rank, through the windows, in place on some ranks.
+std::string gather(tuttiComm_t comm, int rank, int ranks, std::int32_t* in, std::int32_t* out,
+                   std::size_t count) {
+  const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
+  std::int32_t* const own = in_place ? out + static_cast<std::size_t>(rank) * count : in;
+  fill(own, count, rank);
+  if (tuttiAllGather(own, out, count, tuttiInt32, comm, nullptr) != tuttiSuccess)
+    return tuttiGetLastError(comm);
+  std::vector<std::int32_t> want(count);
+  for (int r = 0; r < ranks; ++r) {
+    fill(want.data(), count, r);
+    if (!std::equal(want.begin(), want.end(), out + static_cast<std::size_t>(r) * count))
+      return "the block of rank " + std::to_string(r) + " is wrong";
+  }
+  return {};
+}
+
 // Every size, in place on some ranks, at offsets that differ between ranks.
 void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
   const Buffers buffers(3);
   const tuttiWindow_t window = register_all(comm, buffers);
-  ASSERT_EQ(tuttiCommSetAlgorithm(comm, kDirect), tuttiSuccess) << tuttiGetLastError(comm);
-  for (const std::size_t count : kSizes) {
-    std::int32_t* const in = buffers.part(static_cast<std::size_t>(rank) % 2);
-    const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
-    ASSERT_EQ(sum(comm, rank, ranks, in, in_place ? in : buffers.part(2), count), "") << count;
-    EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local");
+  for (const char* name : {kDirect, kStore}) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, name), tuttiSuccess) << tuttiGetLastError(comm);
+    for (const std::size_t count : kSizes) {
+      std::int32_t* const in = buffers.part(static_cast<std::size_t>(rank) % 2);
+      const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
+      ASSERT_EQ(sum(comm, rank, ranks, in, in_place ? in : buffers.part(2), count), "") << count;
+      EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local");
+      const std::size_t block = count / static_cast<std::size_t>(ranks);
+      ASSERT_EQ(gather(comm, rank, ranks, in, buffers.part(2), block), "") << name << " " << block;
+    }
   }
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "auto"), tuttiSuccess);
   EXPECT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess) << tuttiGetLastError(comm);
@@ -335,25 +360,37 @@ TEST(Windows, ARankThatDiesInsteadIsNamed) {
                 {2});
 }
 
-// The buffers of a rank that was killed in the middle of a windowed call.
-TEST(Windows, ARankThatDiesInACallIsNamed) {
+// The buffers of a rank that was killed between windowed calls, or in the middle of one.
+void die_in_windows(const char* name) {
   const Meeting summed;
   run_processes(3,
                 [&](tuttiComm_t& comm, const ForkedRank& self) {
                   const Buffers buffers;
                   register_all(comm, buffers);
-                  EXPECT_EQ(tuttiCommSetAlgorithm(comm, kDirect), tuttiSuccess);
+                  EXPECT_EQ(tuttiCommSetAlgorithm(comm, name), tuttiSuccess);
                   EXPECT_EQ(sum(comm, self.rank, 3, buffers.part(0), buffers.part(1), kMost), "");
                   ASSERT_TRUE(summed.wait_for(3));
-                  if (self.rank == 1) ::raise(SIGKILL);
+                  std::atomic<int> calls{0};
+                  std::jthread killer([&] {
+                    if (self.rank != 1) return;
+                    calls.wait(0);
+                    ::raise(SIGKILL);
+                  });
                   std::string error;
-                  while (error.empty())
-                    error = sum(comm, self.rank, 3, buffers.part(0), buffers.part(1), 10);
+                  while (error.empty()) {
+                    calls = 1;
+                    calls.notify_all();
+                    error = sum(comm, self.rank, 3, buffers.part(0), buffers.part(1), kMost);
+                  }
                   EXPECT_THAT(error, HasSubstr("rank 1 (pid"));
                   EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
                   comm = nullptr;
                 },
                 {1});
+}
+
+TEST(Windows, ARankThatDiesInACallIsNamed) {
+  for (const char* name : {kDirect, kStore}) die_in_windows(name);
 }
 
 TEST(Windows, AnAbortEndsARegistrationThatOthersWaitIn) {

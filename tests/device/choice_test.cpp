@@ -76,6 +76,21 @@ TEST(DeviceChoice, KeepsItsBlocksBusy) {
     }
 }
 
+// n loaded and n stored a rank, where all share a device: nothing moves less.
+TEST(DeviceChoice, TakesStoresIntoPeersForWhatIsLarge) {
+  for (const std::int32_t ranks : {2, 4, 8}) {
+    const auto chosen = choice_of(ranks, 8).choose({}, all_reduce(ranks), 256 << 20);
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    EXPECT_EQ(chosen->algorithm->name, "two_shot:access=store") << ranks;
+  }
+  // Across devices it is for those who name it.
+  device::Choice across(
+      {.ranks = 4, .blocks_each = 8, .arena_bytes = device::kArenaBytes, .one_device = false});
+  EXPECT_NE(across.choose({}, all_reduce(4), 256 << 20)->algorithm->name, "two_shot:access=store");
+  const Forced named = *parse_forced("two_shot:access=store");
+  EXPECT_TRUE(across.choose(named, all_reduce(4), 256 << 20));
+}
+
 // Both prices know the same costs. Of all candidates, chosen or not.
 TEST(DeviceChoice, PricesTheBusiestReplica) {
   constexpr double kMostApart = 1.5;

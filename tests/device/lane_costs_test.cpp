@@ -89,6 +89,18 @@ TEST(LaneCosts, BarriersOfDirectPlansDoNotGrowWithBytes) {
     }
 }
 
+// Two signals sent and two heard, each behind one fence, and the end: what is stored in between is
+// made visible by the signal that follows.
+TEST(LaneCosts, StoresIntoPeersHaveNoFenceOfTheirOwn) {
+  for (const std::int32_t ranks : {2, 4, 8}) {
+    LaneJob job(**find_algorithm("two_shot:access=store"), ranks, Messages::kCells,
+                direct_options(1 << 20));
+    const Costs costs = costs_of(job, 10'000, 2);
+    EXPECT_LE(costs.fences, 5U) << ranks;
+    EXPECT_LE(costs.barriers, 2U * 5 + 2) << ranks;
+  }
+}
+
 TEST(LaneCosts, BarriersAreTwoAStepAndSlice) {
   LaneJob job(**find_algorithm("two_shot"), 4, Messages::kSlots, options_for(Messages::kSlots));
   std::uint64_t steps = 0;

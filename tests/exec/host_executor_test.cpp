@@ -40,6 +40,11 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
 }
 
 // Random orders of ranks.
+bool stores(const Algorithm& algorithm) {
+  const Problem problem{.collective = Collective::kAllReduce, .ranks = 2};
+  return compile_plan(algorithm, problem, {.protocol = Protocol::kDirect}, 0)->stores;
+}
+
 void add_orders(std::vector<Case>& cases) {
   for (std::int32_t ranks = 1; ranks <= 9; ++ranks) {
     const auto seed = 100 + static_cast<std::uint32_t>(ranks);
@@ -48,7 +53,8 @@ void add_orders(std::vector<Case>& cases) {
       cases.push_back({algorithm, ranks, Protocol::kSlots, 2, 2, PeerAccess::kMapped, seed, 2});
     }
     for (const Algorithm* algorithm : direct_algorithms())
-      cases.push_back({algorithm, ranks, Protocol::kDirect, 1, 2, PeerAccess::kAttach, seed});
+      cases.push_back({algorithm, ranks, Protocol::kDirect, 1, 2,
+                       stores(*algorithm) ? PeerAccess::kMapped : PeerAccess::kAttach, seed});
   }
 }
 
@@ -72,7 +78,8 @@ std::vector<Case> all_cases() {
     for (const std::int32_t ranks : {1, 2, 3, 4, 5, 8, 16})
       for (const PeerAccess access : {PeerAccess::kMapped, PeerAccess::kAttach})
         for (const std::uint32_t replicas : {1u, 2u})
-          cases.push_back({algorithm, ranks, Protocol::kDirect, replicas, 2, access});
+          if (access == PeerAccess::kMapped || !stores(*algorithm))
+            cases.push_back({algorithm, ranks, Protocol::kDirect, replicas, 2, access});
   add_orders(cases);
   return cases;
 }
@@ -176,20 +183,24 @@ TEST_P(ExecutorTest, SendsWhatTheScheduleSays) {
   for (auto& executor : executors_) before.push_back(executor->traffic());
   run(2, count, false);
   for (std::size_t r = 0; r < executors_.size(); ++r) {
-    std::uint64_t chunks = 0, remote_chunks = 0;
+    std::uint64_t chunks = 0, remote_chunks = 0, stored_chunks = 0;
     // Which slices are which replica's: with several orders a rank's share is not one place's.
     if (orders_.size() > 1) continue;
     const auto place = static_cast<std::size_t>(orders_.front().place_of(static_cast<Rank>(r)));
     for (const Lane& lane : schedule->ranks[place].lanes)
       for (const Step& step : lane.steps) {
         for (const Operand& operand : step.destinations)
-          if (operand.kind == OperandKind::kSend) chunks += operand.span.count();
+          if (operand.kind == OperandKind::kSend)
+            chunks += operand.span.count();
+          else if (operand.kind == OperandKind::kRemote)
+            stored_chunks += operand.span.count();
         for (const Operand& operand : step.sources)
           if (operand.kind == OperandKind::kRemote) remote_chunks += operand.span.count();
       }
     const TrafficCounters& now = executors_[r]->traffic();
     EXPECT_EQ(now.payload_bytes - before[r].payload_bytes, chunks * chunk_bytes);
     EXPECT_EQ(now.read_bytes - before[r].read_bytes, remote_chunks * chunk_bytes);
+    EXPECT_EQ(now.stored_bytes - before[r].stored_bytes, stored_chunks * chunk_bytes);
   }
 }
 
@@ -358,11 +369,11 @@ TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
 }
 
 // Two ranks of a direct plan over `access`; rank 1 gives up once both have begun.
-void give_up_in_the_middle(PeerAccess access) {
+void give_up_in_the_middle(const char* name, PeerAccess access) {
   LocalFabric fabric(2, kArenaBytes, access);
   std::vector<Plan> plans;
   for (Rank r = 0; r < 2; ++r)
-    plans.push_back(*compile_plan(**find_algorithm("two_shot:access=remote"),
+    plans.push_back(*compile_plan(**find_algorithm(name),
                                   {.collective = Collective::kAllReduce, .ranks = 2},
                                   {.protocol = Protocol::kDirect}, r));
   auto first = fabric.bind(plans[0]), second = fabric.bind(plans[1]);
@@ -377,19 +388,37 @@ void give_up_in_the_middle(PeerAccess access) {
   ASSERT_TRUE(first->start(args));
   ASSERT_TRUE(second->start(args));
   second->advance();  // has told that its input is there
-  second->withdraw();
+  EXPECT_EQ(second->withdraw([](Rank) { return false; }), kNoRank);
   first->advance();
   EXPECT_EQ(first->fault(), HostExecutor::Fault::kUnreadable);
   EXPECT_EQ(first->fault_peer(), 1);
   EXPECT_EQ(first->fault_errno(), 0);
   EXPECT_FALSE(first->done());
+  EXPECT_EQ(first->traffic().stored_bytes, 0U);
+  EXPECT_THAT(out, testing::Each(0.0F));
 }
 
 TEST(ExecutorFaults, APeerThatGivesUpIsNotReadByLoads) {
-  give_up_in_the_middle(PeerAccess::kMapped);
+  give_up_in_the_middle("two_shot:access=remote", PeerAccess::kMapped);
 }
 TEST(ExecutorFaults, APeerThatGivesUpIsNotReadByAttach) {
-  give_up_in_the_middle(PeerAccess::kAttach);
+  give_up_in_the_middle("two_shot:access=remote", PeerAccess::kAttach);
+}
+TEST(ExecutorFaults, APeerThatGivesUpIsNotStoredTo) {
+  give_up_in_the_middle("two_shot:access=store", PeerAccess::kMapped);
+}
+
+TEST(ExecutorFaults, NothingIsStoredIntoOtherProcessesOutsideOfWindows) {
+  LocalFabric fabric(2, kArenaBytes, PeerAccess::kAttach);
+  const Plan plan = *compile_plan(**find_algorithm("two_shot:access=store"),
+                                  {.collective = Collective::kAllReduce, .ranks = 2},
+                                  {.protocol = Protocol::kDirect}, 0);
+  float data = 1;
+  const Call call{
+      .collective = Collective::kAllReduce, .input = &data, .output = &data, .count = 1};
+  const Status status = fabric.bind(plan)->start({.call = &call, .operation = 1});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInternalError);
 }
 
 TEST(ExecutorFaults, MemoryThatIsNotThereIsNamed) {

@@ -180,7 +180,8 @@ void window(ScriptedPlane& plane) {
     }
     const auto address = plane.script().number<std::uint64_t>();
     const auto bytes = plane.script().number<std::uint64_t>();
-    const std::byte* const found = find_in(table.of(rank), address, bytes);
+    const Use use = plane.script().number<std::uint8_t>() % 2 == 0 ? Use::kRead : Use::kWrite;
+    const std::byte* const found = find_in(table.of(rank), address, bytes, use);
     if (found == nullptr) continue;
     const PeerWindow& part = table.of(rank).front();
     require(found >= part.memory.data() &&

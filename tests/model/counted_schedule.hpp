@@ -61,6 +61,13 @@ inline std::uint64_t remote_operands(const Step& step) {
   return operands_of(step, OperandKind::kRemote);
 }
 
+inline std::uint64_t stores_to_peers(const Step& step) {
+  std::uint64_t count = 0;
+  for (const Operand& operand : step.destinations)
+    if (operand.kind == OperandKind::kRemote) count += operand.span.count();
+  return count;
+}
+
 inline std::uint64_t message_operands(const Step& step) {
   return operands_of(step, OperandKind::kSend) + operands_of(step, OperandKind::kRecv);
 }
@@ -327,6 +334,7 @@ inline ScheduleCounts count_schedule(const Schedule& schedule,
         ++steps;
         operands += chunk_operands(step);
         remotes += remote_operands(step);
+        counts.total_stores += stores_to_peers(step);
         transfers += message_operands(step);
         far.add(hosts, static_cast<Rank>(rank), step.sources);
         far.add(hosts, static_cast<Rank>(rank), step.destinations);

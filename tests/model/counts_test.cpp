@@ -145,8 +145,9 @@ TEST(Counts, ThatManyRanksShareAreReadOffOne) {
   constexpr std::int32_t kRanks = 4096;
   for (const std::int32_t host_ranks : {kRanks, 8, 7}) {  // 7: the last host has one rank
     const std::vector<std::int32_t> hosts = hosts_of(kRanks, host_ranks);
-    for (const char* name : {"ring", "butterfly", "rabenseifner", "circulant", "one_shot",
-                             "two_shot", "two_shot:access=remote", "pat", "hierarchical"}) {
+    for (const char* name :
+         {"ring", "butterfly", "rabenseifner", "circulant", "one_shot", "two_shot",
+          "two_shot:access=remote", "two_shot:access=store", "pat", "hierarchical"}) {
       const Counted algorithm(*find_algorithm(name).value());
       const auto counts =
           count_schedule(algorithm, {.collective = Collective::kAllReduce, .ranks = kRanks}, hosts);

@@ -67,6 +67,24 @@ TEST(ScheduleCounts, RemoteOperandsOfALaneAreCountedToo) {
   const ScheduleCounts direct = counted("two_shot:access=remote", 4);
   EXPECT_EQ(direct.lane_remotes, direct.path_remotes);
   EXPECT_EQ(direct.lane_remotes, 6U);  // the own chunk in three inputs, three chunks in outputs
+  EXPECT_EQ(direct.total_stores, 0U);
+}
+
+// n loaded and n stored by each rank, and two signals in a row; the form that only loads writes n
+// too, and reads the result's other chunks once more.
+TEST(ScheduleCounts, AStoreInAPeersMemoryIsAnOperandOfWhoStores) {
+  for (const std::int32_t p : {2, 4, 8}) {
+    const auto ranks = static_cast<std::uint64_t>(p);
+    const ScheduleCounts store = counted("two_shot:access=store", p);
+    const ScheduleCounts load = counted("two_shot:access=remote", p);
+    EXPECT_EQ(store.chunks, ranks);
+    EXPECT_EQ(store.max_operands, 2 * ranks) << p;
+    EXPECT_EQ(load.max_operands, 3 * ranks - 1) << p;
+    EXPECT_EQ(store.max_remotes, 2 * (ranks - 1)) << p;
+    EXPECT_EQ(store.total_stores, ranks * (ranks - 1)) << p;
+    EXPECT_EQ(store.depth, 2U) << p;
+    EXPECT_EQ(load.depth, 3U) << p;
+  }
 }
 
 // Each message is an operand of its sender and one of its receiver. Signals carry nothing.

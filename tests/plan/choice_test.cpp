@@ -193,6 +193,14 @@ TEST(Choice, DirectPlansNeedMemoryWithinReach) {
   EXPECT_THAT(rank("auto", 64 << 20, PeerAccess::kNone),
               Not(::testing::Contains(Protocol::kDirect)));
   EXPECT_TRUE(rank(kRemote, 8, PeerAccess::kNone).empty());
+  // The kernel reads for a rank of another process, and stores nothing.
+  constexpr std::string_view kStore = "two_shot:access=store";
+  for (const PeerAccess access : {PeerAccess::kNone, PeerAccess::kAttach})
+    EXPECT_TRUE(rank(kStore, 1 << 20, access).empty());
+  EXPECT_THAT(rank(kStore, 1 << 20, PeerAccess::kMapped), ::testing::Each(Protocol::kDirect));
+  const auto stores = *contenders(settings, named(kStore), all_reduce(2));
+  EXPECT_THAT(price_candidates(settings, stores, 4, PeerAccess::kAttach).error().message,
+              HasSubstr("tuttiCommWindowRegister"));
   for (const PeerAccess access : {PeerAccess::kAttach, PeerAccess::kMapped}) {
     EXPECT_THAT(rank(kRemote, 1 << 20, access), ::testing::Each(Protocol::kDirect));
     // Signals alone cost more than a small message.
@@ -274,7 +282,9 @@ TEST_P(Tables, HoldTheCheapestOfEveryClass) {
     for (const Contender& contender : all) {
       const ChoiceRow* const own = find_row(
           table, configured, {all_reduce(ranks), named(contender.algorithm->name), access});
-      const bool within_reach = access != PeerAccess::kNone || !reads_peers(contender.counts);
+      const bool within_reach =
+          access == PeerAccess::kMapped || !works_in_peers(contender.counts) ||
+          (access == PeerAccess::kAttach && !stores_into_peers(contender.counts));
       ASSERT_EQ(own != nullptr, within_reach) << contender.algorithm->name;
       if (own == nullptr) continue;
       for (std::size_t c = 0; c < 60; ++c) {

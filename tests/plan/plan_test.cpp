@@ -125,8 +125,11 @@ TEST(Plan, RemoteOperandsAndTheDirectProtocolBelongTogether) {
     return plan ? "accepted" : plan.error().message;
   };
   EXPECT_EQ(message(remote, Protocol::kDirect), "accepted");
-  EXPECT_THAT(message(remote, Protocol::kSlots), HasSubstr("reads a peer's memory"));
-  EXPECT_THAT(message(remote, Protocol::kFlagged), HasSubstr("reads a peer's memory"));
+  EXPECT_THAT(message(remote, Protocol::kSlots), HasSubstr("works in a peer's memory"));
+  EXPECT_THAT(message(remote, Protocol::kFlagged), HasSubstr("works in a peer's memory"));
+  const Algorithm& store = **find_algorithm("two_shot:access=store");
+  EXPECT_EQ(message(store, Protocol::kDirect), "accepted");
+  EXPECT_THAT(message(store, Protocol::kSlots), HasSubstr("works in a peer's memory"));
   EXPECT_THAT(message(**find_algorithm("ring"), Protocol::kDirect), HasSubstr("sends data"));
 }
 
@@ -137,7 +140,12 @@ TEST(Plan, ADirectPlanSaysWhoseMemoryItReadsAndCutsOnlyWhatItIsTold) {
       *compile_plan(remote, {.collective = Collective::kAllReduce, .ranks = 4}, options, 2);
   EXPECT_THAT(whole.remotes, testing::UnorderedElementsAre(0, 1, 3));
   EXPECT_EQ(whole.slices_for(std::uint64_t{1} << 40, 8), 1u);
+  EXPECT_FALSE(whole.stores);
   for (const ConnectionSpec& spec : whole.sends) EXPECT_EQ(spec.protocol, Protocol::kFlagged);
+  const Plan stores = *compile_plan(**find_algorithm("two_shot:access=store"),
+                                    {.collective = Collective::kAllReduce, .ranks = 4}, options, 2);
+  EXPECT_THAT(stores.remotes, testing::UnorderedElementsAre(0, 1, 3));
+  EXPECT_TRUE(stores.stores);
   options.slot_bytes = 1 << 20;
   const Plan sliced =
       *compile_plan(remote, {.collective = Collective::kAllReduce, .ranks = 4}, options, 2);
@@ -187,9 +195,10 @@ std::string step_difference(const Plan& plan, const PlanStep& flat, const Step& 
   const auto is_remote = [](const Operand& operand) {
     return operand.kind == OperandKind::kRemote;
   };
-  if (flat.remote != (std::ranges::any_of(step.destinations, is_remote) ||
-                      std::ranges::any_of(step.sources, is_remote)))
-    return "whether it reads a peer's memory";
+  const bool stores = std::ranges::any_of(step.destinations, is_remote);
+  if (flat.stores != stores) return "whether it stores into a peer's memory";
+  if (flat.remote != (stores || std::ranges::any_of(step.sources, is_remote)))
+    return "whether it works in a peer's memory";
   const std::span<const Wait> waits(plan.waits.data() + flat.first_wait, flat.waits);
   if (!std::ranges::equal(waits, step.waits)) return "its waits";
   std::size_t next = flat.first_operand;

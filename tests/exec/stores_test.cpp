@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stores into windows: two ranks that see each other's memory as ranks of two processes do, by
+// mappings of their own, and what an owner that gives up waits for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/host.hpp"
+#include "exec/allocation.hpp"
+#include "local_fabric.hpp"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::uint64_t kBytes = 1 << 20;  // of a rank's memory: input, and output in the middle
+constexpr std::uint64_t kCount = 50'003;
+
+std::uint64_t address_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+
+PeerInfo this_process() {
+  return {.pid = ::getpid(),
+          .process_token = process_token(),
+          .token_address = process_token_address(),
+          .host = {}};
+}
+
+// Two ranks of a direct plan, whose memory the other one has mapped elsewhere.
+class Stores : public testing::Test {
+ protected:
+  void SetUp() override { set_up(PROT_READ | PROT_WRITE); }
+  void TearDown() override {
+    executors_ = {};
+    for (std::size_t r = 0; r < 2; ++r) EXPECT_TRUE(free_allocation(memory_[r]));
+  }
+
+  void set_up(int protection) {
+    for (std::size_t r = 0; r < 2; ++r) {
+      memory_[r] = *allocate(kBytes);
+      const int fd = find_allocation(memory_[r], kBytes)->file.get();
+      windows_[r].clear();
+      windows_[r].push_back({.id = 1,
+                             .address = address_of(memory_[r]),
+                             .writable = (protection & PROT_WRITE) != 0,
+                             .memory = *Mapping::of(fd, 0, kBytes, protection)});
+      lent_[r] = std::make_unique<LentMemory>(SessionId{}, static_cast<Rank>(r), &records_[r]);
+    }
+    for (std::size_t r = 0; r < 2; ++r) {
+      plans_[r] = *compile_plan(**find_algorithm("two_shot:access=store"),
+                                {.collective = Collective::kAllReduce, .ranks = 2},
+                                {.protocol = Protocol::kDirect}, static_cast<Rank>(r));
+      std::vector<Connection> sends, recvs;
+      for (const ConnectionSpec& spec : plans_[r].sends) sends.push_back(fabric_.open(spec, true));
+      for (const ConnectionSpec& spec : plans_[r].recvs) recvs.push_back(fabric_.open(spec, false));
+      DirectAccess direct{.own = lent_[r].get(), .peers = {}};
+      direct.peers.emplace_back(this_process(), &records_[1 - r], &windows_[1 - r]);
+      executors_[r] = std::make_unique<HostExecutor>(plans_[r], std::move(sends), std::move(recvs),
+                                                     std::move(direct));
+    }
+  }
+
+  [[nodiscard]] std::int32_t* input(std::size_t rank) const {
+    return static_cast<std::int32_t*>(memory_[rank]);
+  }
+  [[nodiscard]] std::int32_t* output(std::size_t rank) const {
+    return input(rank) + kBytes / 2 / sizeof(std::int32_t);
+  }
+
+  void start(std::uint64_t operation) {
+    for (std::size_t r = 0; r < 2; ++r) {
+      for (std::uint64_t i = 0; i < kCount; ++i)
+        input(r)[i] = static_cast<std::int32_t>(i * (r + 1) + operation);
+      const Call call{.collective = Collective::kAllReduce,
+                      .input = input(r),
+                      .output = output(r),
+                      .count = kCount,
+                      .type = DataType::kInt32};
+      ASSERT_TRUE(
+          executors_[r]->start({.call = &call,
+                                .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
+                                .operation = operation,
+                                .signature = 7,
+                                .in_windows = true}));
+    }
+  }
+
+  LocalFabric fabric_{2, 4096};
+  std::array<void*, 2> memory_{};
+  std::array<PeerWindows, 2> windows_;
+  std::array<CallRecord, 2> records_{};
+  std::array<std::unique_ptr<LentMemory>, 2> lent_;
+  std::array<Plan, 2> plans_;
+  std::array<std::unique_ptr<HostExecutor>, 2> executors_;
+};
+
+TEST_F(Stores, ReachThePeersOutputThroughItsWindow) {
+  for (const std::uint64_t operation : {1, 2}) {
+    start(operation);
+    while (!executors_[0]->done() || !executors_[1]->done())
+      for (auto& executor : executors_) {
+        executor->advance();
+        ASSERT_EQ(executor->fault(), HostExecutor::Fault::kNone);
+      }
+    for (std::size_t r = 0; r < 2; ++r)
+      for (std::uint64_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(output(r)[i], static_cast<std::int32_t>(3 * i + 2 * operation)) << r << " " << i;
+    EXPECT_EQ(records_[0].storing.load(), 0U);
+  }
+}
+
+TEST_F(Stores, GoToWritableWindowsAlone) {
+  TearDown();
+  set_up(PROT_READ);
+  start(1);
+  for (int i = 0; i < 4; ++i) executors_[static_cast<std::size_t>(i) % 2]->advance();
+  EXPECT_EQ(executors_[0]->fault(), HostExecutor::Fault::kUnreadable);
+  EXPECT_EQ(executors_[0]->fault_peer(), 1);
+  EXPECT_EQ(executors_[0]->fault_errno(), EFAULT);
+}
+
+TEST_F(Stores, APeerThatHasGivenUpIsLeftAlone) {
+  start(1);
+  executors_[1]->advance();  // has told that it has begun
+  EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }), kNoRank);
+  executors_[0]->advance();
+  EXPECT_EQ(executors_[0]->fault(), HostExecutor::Fault::kUnreadable);
+  EXPECT_EQ(executors_[0]->fault_errno(), 0);
+  EXPECT_EQ(output(1)[0], 0);
+}
+
+// A peer that is in the middle of a step for ever: nobody waits for it longer than is said, nor for
+// one whose process has ended.
+TEST_F(Stores, AnOwnerThatGivesUpWaitsForAPeerThatStores) {
+  start(1);
+  lent_[0]->begin_stores();
+  EXPECT_EQ(executors_[1]->withdraw([](Rank peer) { return peer == 0; }), kNoRank);
+  EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), 0);
+  lent_[0]->end_stores();
+  EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), kNoRank);
+}
+
+// The owner uses its memory as soon as withdraw() returns, and finds nothing else there afterwards.
+TEST_F(Stores, NoneComesAfterItsOwnerHasGivenUp) {
+  constexpr std::uint64_t kRounds = 300;
+  std::atomic<std::uint64_t> begun{0}, ended{0};
+  std::thread peer([&] {
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      begun.wait(round - 1);
+      for (int i = 0; i < 3; ++i) executors_[0]->advance();
+      ended = round;
+      ended.notify_all();
+    }
+  });
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    // Connections of an operation that was given up are in no defined state: new ones.
+    TearDown();
+    fabric_ = LocalFabric(2, 4096);
+    set_up(PROT_READ | PROT_WRITE);
+    start(round);
+    executors_[1]->advance();
+    begun = round;
+    begun.notify_all();
+    if (round % 2 == 0)
+      while (records_[0].storing.load() == 0 && ended.load() != round) std::this_thread::yield();
+    EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 60'000'000'000), kNoRank);
+    std::fill_n(output(1), kCount, -1);
+    ended.wait(round - 1);
+    ASSERT_EQ(std::count(output(1), output(1) + kCount, -1), static_cast<std::ptrdiff_t>(kCount));
+  }
+  peer.join();
+}
+
+}  // namespace
+}  // namespace tutti::test
