@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -21,8 +20,8 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::uint64_t kBytes = 1 << 20;  // of a rank's memory: input, and output in the middle
-constexpr std::uint64_t kCount = 50'003;
+constexpr std::uint64_t kBytes = 4 << 20;  // of a rank's memory: input, and output in the middle
+constexpr std::uint64_t kCount = 300'007;  // several pieces of a chunk
 
 std::uint64_t address_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
@@ -74,7 +73,8 @@ class Stores : public testing::Test {
     return input(rank) + kBytes / 2 / sizeof(std::int32_t);
   }
 
-  void start(std::uint64_t operation) {
+  void start(std::uint64_t operation,
+             ReduceCopyFn kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum)) {
     for (std::size_t r = 0; r < 2; ++r) {
       for (std::uint64_t i = 0; i < kCount; ++i)
         input(r)[i] = static_cast<std::int32_t>(i * (r + 1) + operation);
@@ -83,12 +83,12 @@ class Stores : public testing::Test {
                       .output = output(r),
                       .count = kCount,
                       .type = DataType::kInt32};
-      ASSERT_TRUE(
-          executors_[r]->start({.call = &call,
-                                .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
-                                .operation = operation,
-                                .signature = 7,
-                                .in_windows = true}));
+      ASSERT_TRUE(executors_[r]->start({.call = &call,
+                                        .kernel = kernel,
+                                        .operation = operation,
+                                        .signature = 7,
+                                        .nontemporal_output = operation % 2 == 0,
+                                        .in_windows = true}));
     }
   }
 
@@ -147,35 +147,34 @@ TEST_F(Stores, AnOwnerThatGivesUpWaitsForAPeerThatStores) {
   EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), kNoRank);
 }
 
-// The owner uses its memory as soon as withdraw() returns, and finds nothing else there afterwards.
+// A kernel that is under way until the owner has begun to give up, and a while longer.
+std::atomic<int> pieces{0};  // begun
+std::atomic<bool> giving_up{false}, given_up{false}, stored_late{false};
+
+void dawdling_kernel(const ReduceCopyArgs& args) {
+  ++pieces;
+  pieces.notify_all();
+  giving_up.wait(false);
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+  reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum)(args);
+  if (given_up) stored_late = true;
+}
+
+// The piece that is under way when the owner gives up is the last, and the owner waits for it.
 TEST_F(Stores, NoneComesAfterItsOwnerHasGivenUp) {
-  constexpr std::uint64_t kRounds = 300;
-  std::atomic<std::uint64_t> begun{0}, ended{0};
-  std::thread peer([&] {
-    for (std::uint64_t round = 1; round <= kRounds; ++round) {
-      begun.wait(round - 1);
-      for (int i = 0; i < 3; ++i) executors_[0]->advance();
-      ended = round;
-      ended.notify_all();
-    }
-  });
-  for (std::uint64_t round = 1; round <= kRounds; ++round) {
-    // Connections of an operation that was given up are in no defined state: new ones.
-    TearDown();
-    fabric_ = LocalFabric(2, 4096);
-    set_up(PROT_READ | PROT_WRITE);
-    start(round);
-    executors_[1]->advance();
-    begun = round;
-    begun.notify_all();
-    if (round % 2 == 0)
-      while (records_[0].storing.load() == 0 && ended.load() != round) std::this_thread::yield();
-    EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 60'000'000'000), kNoRank);
-    std::fill_n(output(1), kCount, -1);
-    ended.wait(round - 1);
-    ASSERT_EQ(std::count(output(1), output(1) + kCount, -1), static_cast<std::ptrdiff_t>(kCount));
-  }
+  start(1, dawdling_kernel);
+  executors_[1]->advance();  // has told that it has begun
+  std::thread peer([&] { executors_[0]->advance(); });
+  pieces.wait(0);
+  giving_up = true;
+  giving_up.notify_all();
+  EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 60'000'000'000), kNoRank);
+  given_up = true;
   peer.join();
+  EXPECT_FALSE(stored_late);
+  EXPECT_EQ(pieces, 1);
+  EXPECT_EQ(executors_[0]->fault(), HostExecutor::Fault::kUnreadable);
+  EXPECT_EQ(executors_[0]->fault_errno(), 0);
 }
 
 }  // namespace
