@@ -11,11 +11,12 @@ import build
 from suite import Suite
 
 FORMATS = ["one_shot@ll8", "one_shot@ll16", "one_shot@ll128", "one_shot@cells", "two_shot@slots",
-           "ring@slots", "two_shot:access=remote"]
+           "ring@slots", "two_shot:access=remote", "two_shot:access=store"]
 SMALL = ["auto", "one_shot@ll8", "one_shot@ll16", "one_shot@ll128", "one_shot@slots",
          "two_shot@ll16", "two_shot@ll128", "two_shot@slots", "two_shot:access=remote",
-         "butterfly@ll128", "ring@slots"]
-LARGE = ["auto", "two_shot@slots", "two_shot:access=remote", "ring@slots"]
+         "two_shot:access=store", "butterfly@ll128", "ring@slots"]
+LARGE = ["auto", "two_shot@slots", "two_shot:access=remote", "two_shot:access=store",
+         "ring@slots"]
 
 
 @dataclass
@@ -349,7 +350,8 @@ def sanitize(run):
         done, _ = all_reduce(run, tool, 60, [
             "--tool", tool, "--error-exitcode", "9", programs["all_reduce_perf"], "--memory",
             "device", "-t", "2", "-b", "8", "-e", "64K", "-f", "32", "-n", "1", "-w", "0",
-            "--algo", "auto,one_shot@ll128,one_shot@ll16,ring@slots,two_shot:access=remote"],
+            "--algo", "auto,one_shot@ll128,one_shot@ll16,ring@slots,two_shot:access=remote,"
+            "two_shot:access=store"],
             program=checker)
         found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", done.text)
         run.suite.row(tool, "wrong" if done.result == "failed" and found else done.result,
