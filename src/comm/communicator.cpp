@@ -382,7 +382,7 @@ Communicator::Info Communicator::info() const {
   info.operations = counts_.completed;
   TrafficCounters traffic = plans_->traffic();
   traffic += pairs_->traffic();
-  info.payload_bytes_sent = traffic.payload_bytes;
+  info.payload_bytes_sent = traffic.payload_bytes + traffic.stored_bytes;
   info.messages_sent = traffic.messages;
   info.lent_bytes_sent = traffic.lent_bytes;
   info.received_in_place_bytes = traffic.placed_bytes;

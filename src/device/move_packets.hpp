@@ -9,14 +9,15 @@
 
 namespace tutti::device {
 
-// Up to eight bytes of elements, wherever they lie.
+// Up to eight bytes of elements, wherever they lie. The loops are for a message's end: they may not
+// take the registers of what is common.
 [[nodiscard]] TUTTI_HD inline std::uint64_t load_unit(const std::byte* from, std::uint64_t bytes) {
   if (bytes >= kUnitBytes && reinterpret_cast<std::uintptr_t>(from) % kUnitBytes == 0)
     return word_at<std::uint64_t>(load_bits<8>(from), 0);
   std::uint64_t unit = 0;
-  const std::uint64_t count = least(bytes, kUnitBytes);
-  for (std::uint64_t i = 0; i < count; ++i)
-    unit |= std::uint64_t{load_bits<1>(from + i).words[0]} << (8 * i);
+  TUTTI_NO_UNROLL
+  for (auto i = static_cast<std::uint32_t>(least(bytes, kUnitBytes)); i-- > 0;)
+    unit = unit << 8 | load_bits<1>(from + i).words[0];
   return unit;
 }
 TUTTI_HD inline void store_unit(std::byte* to, std::uint64_t unit, std::uint64_t bytes) {
@@ -24,44 +25,34 @@ TUTTI_HD inline void store_unit(std::byte* to, std::uint64_t unit, std::uint64_t
     store_bits<8>(to, bit_cast<Bits<8>>(unit));
     return;
   }
-  const std::uint64_t count = least(bytes, kUnitBytes);
-  for (std::uint64_t i = 0; i < count; ++i)
-    store_bits<1>(to + i, Bits<4>{{static_cast<std::uint32_t>(unit >> (8 * i) & 0xff)}});
+  const auto count = static_cast<std::uint32_t>(least(bytes, kUnitBytes));
+  TUTTI_NO_UNROLL
+  for (std::uint32_t i = 0; i < count; ++i)
+    store_bits<1>(to + i, Bits<4>{{static_cast<std::uint32_t>(unit >> (8 * i)) & 0xff}});
 }
 
-// A packet has not come in time.
-template <class Block>
-TUTTI_HD_COLD void raise_missing(Block& block, const Position& at, std::uint32_t connection,
-                                 std::uint64_t epoch, std::uint64_t seen) {
-  FaultPlace place = place_of(block.shared().view, at, true);
-  place.expected = epoch;
-  place.seen = seen;
-  raise(block, Fault::kTimeout, block.shared().view.recvs[connection].peer, place);
-}
-
-struct Awaited {
-  LinePart part;
-  bool came;
-};
-
-// Looks at a line until it has come. Apart from the way of lines that are there.
+// Raises a fault for the first source of the step whose line of this number has not come. False:
+// all have. One thread, by its part of each line.
 template <PacketFormat format, class Block>
-TUTTI_HD_COLD Awaited await_line(Block& block, std::uint32_t connection, Word* line,
-                                 std::uint64_t epoch) {
-  const std::uint32_t part = block.thread() % line_shape(format).threads;
-  Awaited awaited{};
-  Patience patience;
-  block.look([&] {
-    awaited.part = Packets<format>::fetch(line, part);
-    awaited.came = all_of_line<format>(block, Packets<format>::has_come(awaited.part, part, epoch));
-    if (awaited.came) return true;
-    const Patience::Answer answer = patience.wait(block);
-    // The last of a line's threads has its flag, and tells.
-    const bool over = answer == Patience::Answer::kOver && part + 1 == line_shape(format).threads;
-    if (over) raise_missing(block, block.shared().at, connection, epoch, awaited.part.words[1]);
-    return !all_of_line<format>(block, !over && answer != Patience::Answer::kStopped);
-  });
-  return awaited;
+TUTTI_HD_COLD bool raise_late(Block& block, std::uint64_t line) {
+  constexpr LineShape kShape = line_shape(format);
+  const Position& at = block.shared().at;
+  const std::uint32_t part = block.thread() % kShape.threads;
+  for (std::uint32_t s = 0; s < at.step->sources; ++s) {
+    const Operand& source = at.operands[at.step->destinations + s];
+    if (source.kind != OperandKind::kRecv) continue;
+    const End& end = block.shared().view.recvs[source.connection];
+    const std::uint64_t epoch = connection_detail::epoch_of_next(end);
+    const LinePart seen =
+        Packets<format>::fetch(lines_of(end) + line * (kShape.bytes / sizeof(Word)), part);
+    if (Packets<format>::has_come(seen, part, epoch)) continue;
+    FaultPlace place = place_of(block.shared().view, at, true);
+    place.expected = epoch;
+    place.seen = seen.words[1];
+    raise(block, Fault::kTimeout, end.peer, place);
+    return true;
+  }
+  return false;
 }
 
 // One thread's share of a step.
@@ -104,14 +95,13 @@ class PacketMover {
   // that it is right without a reload.
   TUTTI_HD void close() {
     for (std::uint32_t s = group(); s < at().step->sources; s += groups()) {
-      if (s != group()) block_.together([&] { fetch_header(source(s)); });
-      if (source(s).kind != OperandKind::kRecv) continue;
-      Word* const line = lines_of(end_of(source(s)));
-      if (!comes(source(s), line, header_)) return;
+      const Operand& from = source(s);
+      if (s != group()) block_.together([&] { fetch_header(from); });
+      if (from.kind != OperandKind::kRecv) continue;
+      if (!await_header(from)) return;
       std::uint64_t units[kUnits];
       Packets<format>::payload(header_, units);
-      if (last_part())
-        static_cast<void>(signature_is_own(block_, at(), source(s).connection, units[0]));
+      if (last_part()) static_cast<void>(signature_is_own(block_, at(), from.connection, units[0]));
     }
   }
 
@@ -158,40 +148,61 @@ class PacketMover {
     return fetched;
   }
 
-  // Waits for a line that has not come yet. False: given up.
-  TUTTI_HD bool comes(const Operand& source, Word* line, LinePart& fetched) {
-    const std::uint64_t epoch = connection_detail::epoch_of_next(end_of(source));
-    if (all_of_line<format>(block_, Packets<format>::has_come(fetched, part(), epoch))) return true;
-    const Awaited awaited = await_line<format>(block_, source.connection, line, epoch);
-    fetched = awaited.part;
-    return awaited.came;
+  // Does this thread's part of a line show it?
+  [[nodiscard]] TUTTI_HD bool shows(const Operand& source, const LinePart& fetched) const {
+    return Packets<format>::has_come(fetched, part(),
+                                     connection_detail::epoch_of_next(end_of(source)));
   }
 
-  // The parts of up to kTogether sources from `first` on, all of which have come. False: given up.
+  // Between two looks at lines of this number in a message, which have not all come; the threads of
+  // a line together. False: given up.
+  TUTTI_HD bool goes_on(Patience& patience, std::uint64_t line) {
+    const Patience::Answer answer = patience.wait(block_);
+    const bool over = answer == Patience::Answer::kOver && raise_late<format>(block_, line);
+    return all_of_line<format>(block_, answer != Patience::Answer::kStopped && !over);
+  }
+
+  TUTTI_HD bool await_header(const Operand& from) {
+    Patience patience;
+    bool come = true;
+    block_.look([&] {
+      come = all_of_line<format>(block_, shows(from, header_));
+      if (come || !goes_on(patience, 0)) return true;
+      fetch_header(from);
+      return false;
+    });
+    return come;
+  }
+
+  // The parts of up to kTogether sources from `first` on, when all have come. They are loaded
+  // together until then: a call for one that is late would need registers for the others. False:
+  // given up.
   TUTTI_HD bool fetch_together(std::uint32_t first, std::uint64_t line,
                                LinePart (&fetched)[kTogether]) {
-    const std::uint32_t sources = at().step->sources;
-    block_.together([&] {
+    const std::uint32_t left = at().step->sources - first;
+    const auto each = [&](auto&& visit) {
       TUTTI_UNROLL
       for (std::uint32_t j = 0; j < kTogether; ++j)
-        if (first + j < sources) fetched[j] = fetch(source(first + j), line);
+        if (j < left) visit(source(first + j), fetched[j]);
+    };
+    Patience patience;
+    bool come = true;
+    block_.look([&] {
+      block_.together(
+          [&] { each([&](const Operand& from, LinePart& to) { to = fetch(from, line); }); });
+      come = true;
+      each([&](const Operand& from, const LinePart& part) {
+        if (from.kind == OperandKind::kRecv)
+          come = all_of_line<format>(block_, shows(from, part)) && come;
+      });
+      return come || !goes_on(patience, first_line_ + line);
     });
-    bool reloads = false;
-    TUTTI_UNROLL
-    for (std::uint32_t j = 0; j < kTogether; ++j) {
-      if (first + j >= sources || source(first + j).kind != OperandKind::kRecv) continue;
-      if (!comes(source(first + j), line_at(end_of(source(first + j)), line), fetched[j]))
-        return false;
-      reloads = kShape.threads > 1;
-    }
-    if (!reloads) return true;
+    if (!come || kShape.threads == 1) return come;
     block_.together([&] {
-      TUTTI_UNROLL
-      for (std::uint32_t j = 0; j < kTogether; ++j) {
-        if (first + j >= sources || source(first + j).kind != OperandKind::kRecv) continue;
-        Word* const at = line_at(end_of(source(first + j)), line);
-        fetched[j] = Packets<format>::reload(at, part(), fetched[j]);
-      }
+      each([&](const Operand& from, LinePart& to) {
+        if (from.kind == OperandKind::kRecv)
+          to = Packets<format>::reload(line_at(end_of(from), line), part(), to);
+      });
     });
     return true;
   }

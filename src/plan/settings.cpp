@@ -109,7 +109,8 @@ std::vector<MeasuredPlan> apply_profile(const Config& config, const Log& log, Se
   const std::string source =
       fmt::format("the profile {} of {}", fingerprint_of(profile->machine), profile->created);
   // Where only devices were measured, the others are still those of the library.
-  if (profile->costs != prior_costs()) tell(settings.cost_source, source);
+  if (profile->costs != prior_costs() || !profile->measured.empty())
+    tell(settings.cost_source, source);
   settings.costs = profile->costs;
   if (profile->device) {
     settings.device_costs = profile->device->costs;
