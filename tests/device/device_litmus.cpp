@@ -31,6 +31,8 @@ std::vector<std::string> faults_of(const LitmusResult& result) {
   for (const Part& part : result.parts) {
     if (part.reads == 0)
       faults.push_back(part.name + ": nothing was read; were all blocks resident?");
+    else if (part.name == kBlindUnlessWrong && part.wrong == 0)
+      faults.push_back(part.name + ": shows nothing wrong, so this program sees nothing");
     else if (part.judged && part.wrong != 0)
       faults.push_back(
           fmt::format("{}: {} of {} reads are wrong; in epoch {} {:#x} was expected "

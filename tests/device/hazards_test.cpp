@@ -63,6 +63,7 @@ class HazardsGpu : public testing::Test {
   }
   // One operation, and its sum.
   static void expect_sum(DeviceRank& self, int ranks) {
+    self.load(ones());  // and what was summed before is gone
     EXPECT_EQ(call(self), tuttiSuccess) << tuttiGetLastError(self.comm);
     EXPECT_EQ(self.result(kCount * sizeof(std::int32_t)), ones(ranks));
     EXPECT_EQ(state_of(self), tuttiSuccess) << tuttiGetLastError(self.comm);
@@ -94,6 +95,12 @@ class OwnGraph {
   cudaGraphExec_t replay_ = nullptr;
 };
 
+// Ranks with graphs of their own need a queue each, or the library refuses the capture.
+bool has_a_queue_for_each(int ranks) {
+  const char* const set = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return set == nullptr || std::atoi(set) >= ranks;
+}
+
 TEST_F(HazardsGpu, AKernelHoldsEveryMultiprocessor) {
   cudaStream_t beside = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking), cudaSuccess);
@@ -117,8 +124,9 @@ TEST_F(HazardsGpu, ARankThatDoesNotCallIsNamed) {
   });
 }
 
-// Its kernel spins until the timeout of the operation, and says where it was.
+// Its kernel spins until the timeout of the operation.
 TEST_F(HazardsGpu, ARankThatDoesNotLaunchItsGraphIsNoticedByTheOthersKernel) {
+  if (!has_a_queue_for_each(2)) GTEST_SKIP() << "one hardware queue";
   std::barrier<> together(2);
   run(2, [&](int rank, DeviceRank& self) {
     expect_sum(self, 2);
@@ -131,7 +139,7 @@ TEST_F(HazardsGpu, ARankThatDoesNotLaunchItsGraphIsNoticedByTheOthersKernel) {
     graph.launch(self);
     EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
     EXPECT_EQ(state_of(self), tuttiTimeout);
-    EXPECT_THAT(tuttiGetLastError(self.comm), HasSubstr("block"));
+    EXPECT_THAT(tuttiGetLastError(self.comm), HasSubstr("rank 1"));
     together.arrive_and_wait();
   });
 }
@@ -139,10 +147,13 @@ TEST_F(HazardsGpu, ARankThatDoesNotLaunchItsGraphIsNoticedByTheOthersKernel) {
 // Both may wait for the kernel that runs, and it for the other rank's graph: then it ends by its
 // timeout.
 TEST_F(HazardsGpu, AnAllocationAndANewKernelBesideAGraphThatWaits) {
+  if (!has_a_queue_for_each(2)) GTEST_SKIP() << "one hardware queue";
   std::barrier<> together(2);
   run(2, [&](int rank, DeviceRank& self) {
     expect_sum(self, 2);
     const OwnGraph graph(self, call);
+    self.load(ones());
+    EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
     together.arrive_and_wait();
     if (rank == 0) graph.launch(self);
     together.arrive_and_wait();

@@ -108,7 +108,7 @@ class Results(InFolder):
 
     def suite(self, predictions=None, minutes=1):
         self.out.mkdir()
-        suite = Suite(self.out, minutes, {}, predictions or {})
+        suite = Suite(self.out, minutes, {}, predictions or {}, {})
         suite.begin("smoke", 60)
         return suite
 
@@ -118,6 +118,32 @@ class Results(InFolder):
         self.assertEqual((outcome.result, outcome.text), ("hung", "begun\n"))
         suite.row("part", outcome.result)
         self.assertEqual(suite.status(), 1)
+
+    def test_a_checker_stands_before_the_program_and_its_faults_are_wrong(self):
+        self.prebuilt(0, 0)
+        program = build.programs_in(self.folder)["all_reduce_perf"]
+        for summary, want in (("ERROR SUMMARY: 0 errors", "passed"),
+                              ("RACECHECK SUMMARY: 2 hazards displayed", "wrong")):
+            checker = self.program("compute-sanitizer", '#!/bin/sh\n[ "$1" = --tool ] || exit 5\n'
+                                   f'shift 4; "$@"; echo "========= {summary}"\n')
+            self.out.mkdir(exist_ok=True)
+            suite = Suite(self.out, 1, {}, {}, {})
+            suite.begin("sanitize", 60)
+            run = stages.Run(suite, {"all_reduce_perf": program}, stages.Scale(), self.out, None)
+            stages.check_with(run, checker, program)
+            self.assertEqual([row.result for row in suite.rows], [want] * 4)
+            self.assertIn(summary.split(": ")[1], suite.rows[0].figures)
+
+    def test_a_stage_that_fails_leaves_the_others(self):
+        folder = self.prebuilt(0, 0)
+        self.program("device_litmus", '#!/bin/sh\necho "{\\"parts\\": [{}]}" >$2\n')
+        self.program("programs.json", '{"emulated": true, "all_reduce_perf": "all_reduce_perf", '
+                                      '"device_litmus": "device_litmus"}')
+        outcome = self.run_suite("--prebuilt", folder, "--stage", "litmus,tests")
+        self.assertEqual(outcome.returncode, 1)
+        rows = self.rows()
+        self.assertIn("KeyError", rows["litmus", "litmus"]["figures"])
+        self.assertEqual(rows["tests", "tests"]["result"], "skipped")
 
     def test_no_time(self):
         suite = self.suite(minutes=0.001)

@@ -46,9 +46,18 @@ class Outcome:
         return self.result == "passed"
 
 
+def ended_text(process):
+    """What a killed process had printed. One that is stuck in the driver does not end."""
+    try:
+        return process.communicate(timeout=10)[0]
+    except subprocess.TimeoutExpired as stuck:
+        return (stuck.output or b"").decode(errors="replace")
+
+
 class Suite:
-    def __init__(self, out, minutes, environment, predictions):
+    def __init__(self, out, minutes, environment, predictions, facts):
         self.out = out
+        self.facts = facts
         self.deadline = time.monotonic() + minutes * 60
         self.environment = environment
         self.predictions = predictions
@@ -64,7 +73,7 @@ class Suite:
         return self.stage_deadline - time.monotonic()
 
     def command(self, part, limit_s, command, extra=None):
-        """Runs a command with its output in the stage's log."""
+        """Runs a command with its output in the log."""
         left = self.seconds_left()
         if left < 2:
             return Outcome("no time")
@@ -82,12 +91,13 @@ class Suite:
             result = "passed" if process.returncode == 0 else "failed"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            text, _ = process.communicate()
+            text = ended_text(process)
             result = "hung"
         seconds = time.monotonic() - start
-        with open(self.out / f"{self.stage}.log", "a", encoding="utf-8") as log:
+        with open(self.out / "suite.log", "a", encoding="utf-8") as log:
             words = [f"{name}={value}" for name, value in extra.items()] + list(map(str, command))
-            log.write(f"$ {' '.join(words)}\n{text}# {result} after {seconds:.1f} s\n")
+            log.write(f"# {self.stage}\n$ {' '.join(words)}\n{text}"
+                      f"# {result} after {seconds:.1f} s\n")
         if result != "passed":
             print("\n".join(text.splitlines()[-TAIL_LINES:]), flush=True)
         return Outcome(result, text, seconds)
@@ -108,6 +118,7 @@ class Suite:
                 result = "slow"
         self.rows.append(Row(self.stage, part, result, round(seconds, 1), figures, predicted,
                              values))
+        self.save()
 
     def skip(self, part, why):
         self.row(part, "skipped", 0, why)
@@ -119,17 +130,18 @@ class Suite:
             return 1
         return 3 if results & {"slow", "no time"} else 0
 
-    def report(self, facts):
-        """Writes table.txt and results.json, and prints the table."""
-        lines = [f"{name}: {value}" for name, value in facts.items()]
+    def save(self):
+        """After each row: whoever is ended leaves what it has found."""
+        results = {"facts": self.facts, "rows": [row.__dict__ for row in self.rows]}
+        (self.out / "results.json").write_text(json.dumps(results, indent=1) + "\n",
+                                               encoding="utf-8")
+        (self.out / "table.txt").write_text(self.table(), encoding="utf-8")
+
+    def table(self):
+        lines = [f"{name}: {value}" for name, value in self.facts.items()]
         lines.append(f"{'stage':<10} {'part':<44} {'result':<8} {'s':>6}  figures")
         for row in self.rows:
             text = row.figures + (f"; predicted {row.predicted}" if row.predicted else "")
             lines.append(f"{row.stage:<10} {row.part:<44} {row.result:<8} {row.seconds:>6.1f}  "
                          f"{text}".rstrip())
-        table = "\n".join(lines) + "\n"
-        (self.out / "table.txt").write_text(table, encoding="utf-8")
-        results = {"facts": facts, "rows": [row.__dict__ for row in self.rows]}
-        (self.out / "results.json").write_text(json.dumps(results, indent=1) + "\n",
-                                               encoding="utf-8")
-        print(table, end="", flush=True)
+        return "\n".join(lines) + "\n"

@@ -68,6 +68,21 @@ TEST(Credits, AreNotNeededAmongRanksThatHearFromAllThatTheySendTo) {
   EXPECT_GT(others, 100);
 }
 
+// What the verifier says of all ranks, and the counts of a few that stand for them.
+TEST(Credits, AreCountedAsTheyAreProved) {
+  for (const Algorithm* const algorithm : all_algorithms())
+    for (std::size_t collective = 0; collective < kCollectiveCount; ++collective)
+      for (const std::int32_t ranks : {10, 12, 15, 16, 24, 32}) {
+        const Problem problem{static_cast<Collective>(collective), ranks, 3};
+        if (!algorithm->supports(problem)) continue;
+        const Proof proof = *verify(*build_schedule(*algorithm, problem), {.slots = 64});
+        const ScheduleCounts counts = *count_schedule(*algorithm, problem);
+        EXPECT_EQ(counts.mutual, proof.mutual) << algorithm->name << " among " << ranks;
+        EXPECT_EQ(counts.connection_messages, proof.connection_messages)
+            << algorithm->name << " among " << ranks;
+      }
+}
+
 // The executor sees it where they are.
 TEST(Credits, AreNeededElsewhere) {
   const Problem all_reduce{Collective::kAllReduce, 4};
