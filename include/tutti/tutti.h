@@ -722,8 +722,7 @@ typedef struct tuttiCommInfo_v100 {
   uint32_t lastSlices;       /* last operation: slices of each chunk                          */
   uint32_t lastReplicas;     /* last operation: replicas of the schedule                      */
   uint64_t operations;       /* communication calls completed                                 */
-  uint64_t payloadBytesSent; /* user bytes sent to peers or stored into their memory, without   */
-                             /* headers; not those of calls with device memory                */
+  uint64_t payloadBytesSent; /* user bytes sent to peers or stored there; not those of devices */
   uint64_t messagesSent;     /* messages sent to peers; without those of devices              */
   uint64_t mappedBytes;      /* this rank's shared segments and those of peers that it mapped */
   uint64_t lentBytesSent;    /* part of payloadBytesSent: sent from user memory, not copied   */

@@ -430,10 +430,12 @@ Status Job::launch(std::span<const Issue> issues) {
     tasks.push_back(issue.task);
     blocks = std::max(blocks, issue.blocks);
   }
+  // What only moves bytes needs one kernel, whatever their type.
+  const bool reduces = info_of(own.collective).reduces();
   return platform_.launch({.device = device_of(own.rank),
                            .stream = own.stream,
-                           .type = own.type,
-                           .op = own.op,
+                           .type = reduces ? own.type : DataType::kInt8,
+                           .op = reduces ? own.op : ReduceOp::kSum,
                            .blocks_each = blocks,
                            .common = own.common,
                            .tasks = tasks});

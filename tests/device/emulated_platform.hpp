@@ -236,6 +236,8 @@ class EmulatedPlatform : public device::Platform {
       found.operator()<device::Fold<device::Integer<std::int32_t>, device::Sum>>();
     else if (known && call.type == DataType::kFloat32)
       found.operator()<device::Fold<device::Real<float>, device::Sum>>();
+    else if (known && call.type == DataType::kInt8)
+      found.operator()<device::Fold<device::Integer<std::int8_t>, device::Sum>>();
     else
       known = false;
     if (!known) return make_error(Code::kNotSupported, "not emulated");

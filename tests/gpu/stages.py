@@ -52,8 +52,8 @@ class Run:
 
 
 def all_reduce(run, part, limit_s, flags, program=None, extra=None, checker=()):
-    """Runs all_reduce_perf, under a checker if there is one. Returns how it ended and the rows of its
-    JSON file."""
+    """Runs all_reduce_perf, under a checker if there is one. Returns how it ended and the rows of
+    its JSON file."""
     file = run.out / f"{run.suite.stage}-{len(run.suite.rows)}.json"
     file.unlink(missing_ok=True)
     settings = {"TUTTI_PROFILE": run.profile or "off", **(extra or {})}

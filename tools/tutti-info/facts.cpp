@@ -12,7 +12,7 @@
 #include "algorithms/algorithm.hpp"
 #include "base/config.hpp"
 #include "base/host.hpp"
-#include "kernels/device/reduce_copy_kernel.hpp"
+#include "device/platform.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "plan/settings.hpp"
 #include "topology/hwloc_reader.hpp"
@@ -136,8 +136,14 @@ std::string topology_text() {
 
 // Can this build's kernels run here? If not, why.
 std::string cuda_device_text() {
-  const Status usable = device::kernels_usable();
-  return usable ? "usable" : usable.error().message;
+  if (device::Platform* const platform = device::cuda_platform(true)) {
+    const Status loaded = platform->load(0);
+    return loaded ? "usable" : loaded.error().message;
+  }
+  if (*TUTTI_BUILT_CUDA == '\0')
+    return "built without CUDA: configure with TUTTI_CUDA=ON where nvcc 12.3 or newer is";
+  const std::string_view fault = device::cuda_fault();
+  return fault.empty() ? "no driver, or no device" : std::string(fault);
 }
 
 // A line for each port that may be used; the first active one is.
