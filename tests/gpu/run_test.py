@@ -44,7 +44,7 @@ class InFolder(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def run_suite(self, *arguments, path="", timeout=240):
+    def run_suite(self, *arguments, path="", timeout=500):
         environment = dict(os.environ, PATH=f"{path}:{os.environ['PATH']}")
         return subprocess.run([RUN, "--out", self.out, *arguments], capture_output=True, text=True,
                               env=environment, check=False, timeout=timeout)

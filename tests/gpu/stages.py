@@ -57,8 +57,10 @@ def all_reduce(run, part, limit_s, flags, program=None, extra=None, checker=()):
     file = run.out / f"{run.suite.stage}-{len(run.suite.rows)}.json"
     file.unlink(missing_ok=True)
     settings = {"TUTTI_PROFILE": run.profile or "off", **(extra or {})}
+    wait_s = str(5 * run.suite.patience)
     done = run.suite.command(part, limit_s, [*checker, program or run.programs["all_reduce_perf"],
-                                             "--memory", "device", "-T", "5", "-J", file, *flags],
+                                             "--memory", "device", "-T", wait_s, "-J", file,
+                                             *flags],
                              {name: str(value) for name, value in settings.items()})
     rows = []
     if file.exists():
