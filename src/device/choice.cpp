@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "device/job.hpp"
 #include "plan/choice.hpp"
@@ -131,6 +132,36 @@ bool price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t
   return true;
 }
 
+struct Tried {
+  const Algorithm& algorithm;
+  const ScheduleCounts& counts;
+  const Shape& shape;
+  std::uint32_t replicas;
+};
+
+// Nothing: no message has room in this way, which `why` says if nothing has so far, or there would
+// be too many.
+std::optional<Candidate> find_candidate(const Tried& tried, const Forced& forced,
+                                        const Problem& problem, std::uint64_t bytes,
+                                        const Choice::Limits& limits, std::string& why) {
+  std::optional<Candidate> found;
+  for (const std::uint32_t slots : slot_counts(forced, tried.shape, tried.counts)) {
+    Candidate candidate =
+        make_candidate(forced, tried.shape, tried.replicas, slots, limits.arena_bytes);
+    candidate.algorithm = &tried.algorithm;
+    const Result<std::uint64_t> capacity =
+        message_capacity(tried.algorithm, problem, candidate.options);
+    if (!capacity) {
+      if (why.empty()) why = capacity.error().message;
+      continue;
+    }
+    if (!price_one(candidate, tried.counts, *capacity, bytes, limits)) continue;
+    found = std::move(candidate);
+    if (found->without_credits(found->slices)) break;
+  }
+  return found;
+}
+
 }  // namespace
 
 const HostCosts& costs_of(const DeviceCosts& costs, Messages messages) {
@@ -180,23 +211,10 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
     for (const Shape& shape : kShapes) {
       if (!fits(shape, counts, forced, limits_)) continue;
       fitted = true;
-      for (const std::uint32_t replicas : replicas_tried) {
-        for (const std::uint32_t slots : slot_counts(forced, shape, counts)) {
-          Candidate candidate = make_candidate(forced, shape, replicas, slots, limits_.arena_bytes);
-          candidate.algorithm = algorithm;
-          const Result<std::uint64_t> capacity =
-              message_capacity(*algorithm, problem, candidate.options);
-          if (!capacity) {
-            if (why.empty()) why = capacity.error().message;
-            continue;
-          }
-          if (!price_one(candidate, counts, *capacity, bytes, limits_)) continue;
-          const bool enough = candidate.without_credits(candidate.slices);
-          if (enough || slots <= kSlotsEach || forced.slots != 0)
-            all.push_back(std::move(candidate));
-          if (enough) break;
-        }
-      }
+      for (const std::uint32_t replicas : replicas_tried)
+        if (auto found = find_candidate({*algorithm, counts, shape, replicas}, forced, problem,
+                                        bytes, limits_, why))
+          all.push_back(*std::move(found));
     }
   }
   if (!all.empty()) return all;

@@ -98,24 +98,8 @@ std::vector<std::byte> repeat(tuttiDataType_t type, std::size_t count,
   return all;
 }
 
-class DeviceCommunicatorGpu : public testing::Test {
+class DeviceCommunicatorGpu : public OnGpus {
  protected:
-  void SetUp() override {
-    if (devices() == 0) GTEST_SKIP() << "there is no GPU";
-  }
-  // A thread for each rank, with its communicator.
-  static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body) {
-    tuttiUniqueId id;
-    ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank)
-      threads.emplace_back([&, rank] {
-        DeviceRank self;
-        self.start(rank, ranks, id);
-        if (!HasFailure()) body(rank, self);
-        self.finish();
-      });
-  }
   // One all-reduce of a rank, checked.
   static void reduce(DeviceRank& self, int rank, int ranks, tuttiDataType_t type, tuttiRedOp_t op,
                      std::size_t count, const std::string& what) {

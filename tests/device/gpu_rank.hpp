@@ -69,4 +69,26 @@ class DeviceRank {
   void* output = nullptr;
 };
 
+// Skips where there is no GPU.
+class OnGpus : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (devices() == 0) GTEST_SKIP() << "there is no GPU";
+  }
+  // A thread for each rank, with its communicator.
+  static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body,
+                  const tuttiConfig_t& config = TUTTI_CONFIG_INITIALIZER) {
+    tuttiUniqueId id;
+    ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        DeviceRank self;
+        self.start(rank, ranks, id, config);
+        if (!HasFailure()) body(rank, self);
+        self.finish();
+      });
+  }
+};
+
 }  // namespace tutti::test

@@ -28,28 +28,19 @@ tuttiResult_t state_of(const DeviceRank& self) {
   return state;
 }
 
-class HazardsGpu : public testing::Test {
+class HazardsGpu : public OnGpus {
  protected:
-  void SetUp() override {
-    if (devices() == 0) GTEST_SKIP() << "there is no GPU";
-  }
-  // A thread a rank.
+  // With a time limit, and inputs of ones.
   static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body) {
-    tuttiUniqueId id;
-    ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.opTimeoutMs = kTimeoutMs;
-    std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank)
-      threads.emplace_back([&, rank] {
-        DeviceRank self;
-        self.start(rank, ranks, id, config);
-        if (!HasFailure()) {
+    OnGpus::run(
+        ranks,
+        [&](int rank, DeviceRank& self) {
           self.load(ones());
           body(rank, self);
-        }
-        self.finish();
-      });
+        },
+        config);
   }
   static std::vector<std::byte> ones(std::int32_t value = 1) {
     const std::vector<std::int32_t> numbers(kCount, value);

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -62,16 +61,7 @@ class EmulatedPages : public perf::PageSource {
     the_gpu().forget(memory);
     perf::private_pages().release(memory, bytes);
   }
-  bool in_place() const override { return false; }
-  void read(std::byte* to, const std::byte* from, std::size_t bytes) const override {
-    std::memcpy(to, from, bytes);
-  }
-  void write(std::byte* to, const std::byte* from, std::size_t bytes) const override {
-    std::memcpy(to, from, bytes);
-  }
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes) const override {
-    std::memcpy(to, from, bytes);
-  }
+  bool in_place() const override { return false; }  // as of a GPU
 };
 
 class EmulatedGpus : public perf::Gpus {

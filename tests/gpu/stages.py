@@ -153,8 +153,7 @@ def litmus(run):
     run.suite.row("device_litmus", done.result, done.seconds, complaint(done.text))
     (run.out / "device_litmus.json").unlink(missing_ok=True)  # its parts are rows
     for part in found.get("parts", []):
-        blind = part["name"] == "control_late" and part["wrong"] == 0
-        bad = blind or (part["judged"] and part["wrong"] > 0)
+        bad = any(fault.startswith(part["name"] + ":") for fault in found["faults"])
         text = f"{part['wrong']} wrong of {part['reads']}"
         if part["first_torn"]:
             text += f", {part['first_torn']} torn at the first load"
