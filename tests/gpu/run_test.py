@@ -152,6 +152,17 @@ class Results(InFolder):
         suite.row("part", outcome.result)
         self.assertEqual(suite.status(), 3)
 
+    def test_words_and_choice_are_judged_where_there_is_a_gpu(self):
+        for unit, ratio, want in (("ns", 1.4, False), ("ns", 1.6, True), ("GB/s", 0.7, False),
+                                  ("GB/s", 0.6, True), ("GB/s", 9, False), ("ns", 0.1, False)):
+            self.assertEqual(stages.misses({"unit": unit, "ratio": ratio}), want, (unit, ratio))
+        suite = self.suite()
+        for emulated, auto, want in ((False, 1.05, "passed"), (False, 1.2, "slow"),
+                                     (True, 9, "passed")):
+            run = stages.Run(suite, {"emulated": emulated}, stages.Scale(), self.out, None)
+            stages.judge_choice(run, {("auto", 8): auto, ("ring", 8): 1, ("tree", 8): 2}, "choice")
+            self.assertEqual(suite.rows[-1].result, want, (emulated, auto))
+
     def test_slow_is_half_again_worse_than_predicted(self):
         suite = self.suite({"a": {"us": 10}, "b": {"share": 60}})
         for key, values, want in (("a", {"us": 15}, "passed"), ("a", {"us": 15.1}, "slow"),
