@@ -7,8 +7,8 @@
 #include <atomic>
 #include <barrier>
 #include <deque>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -41,7 +41,11 @@ class Failure {
 class Rank {
  public:
   Rank(const Program& program, const ExecuteOptions& options, int rank, Failure& failure)
-      : program_(program), options_(options), rank_(rank), failure_(failure) {
+      : program_(program),
+        options_(options),
+        rank_(rank),
+        failure_(failure),
+        snapshots_(program.steps.size()) {
     const std::vector<std::size_t> counts = buffer_counts(program);
     for (std::size_t b = 0; b < counts.size(); ++b) {
       buffers_.emplace_back(counts[b] * bytes_of(program.buffers[b]));
@@ -75,9 +79,9 @@ class Rank {
         return fmt::format("buffer {} in the end, {}", b, found);
     for (const auto& [step, elements] : wanted.snapshots) {
       const auto b = static_cast<std::size_t>(program_.steps[step].out);
-      const auto found = snapshots_.find(step);
-      if (found == snapshots_.end()) return fmt::format("step {} has not run", step);
-      if (std::string what = differs(found->second, own(elements), b); !what.empty())
+      const std::optional<Bytes>& found = snapshots_[step];
+      if (!found) return fmt::format("step {} has not run", step);
+      if (std::string what = differs(*found, own(elements), b); !what.empty())
         return fmt::format("buffer {} at step {}, {}", b, step, what);
     }
     return {};
@@ -118,7 +122,7 @@ class Rank {
     const Step& step = program_.steps[number];
     const auto buffer = static_cast<std::size_t>(step.out);
     if (step.kind == Kind::kFill) fill(buffer, step.salt);
-    if (step.kind == Kind::kSnapshot) snapshots_.at(number) = buffers_[buffer];
+    if (step.kind == Kind::kSnapshot) snapshots_[number] = buffers_[buffer];
     if (step.kind != Kind::kAdd) return;
     const tuttiDataType_t type = program_.buffers[buffer];
     for (std::size_t i = 0; i < buffers_[buffer].size(); i += bytes_of(type)) {
@@ -152,7 +156,6 @@ class Rank {
     const tuttiStream_t stream =
         place == kNoStream ? nullptr : streams_[static_cast<std::size_t>(place)];
     if (is_function(step.kind)) {
-      if (step.kind == Kind::kSnapshot) snapshots_[number];
       if (stream == nullptr) return function(number), tuttiSuccess;
       return tuttiLaunchHostFunc(stream, Function::run,
                                  &functions_.emplace_back(Function{this, number}));
@@ -305,7 +308,8 @@ class Rank {
   const int rank_;
   Failure& failure_;
   std::vector<Bytes> buffers_;
-  std::map<std::size_t, Bytes> snapshots_;  // by step
+  // By step, and so that no stream's thread looks where another thread adds: never resized.
+  std::vector<std::optional<Bytes>> snapshots_;
   std::vector<Parts> parts_;
   std::vector<tuttiComm_t> comms_;
   std::vector<tuttiStream_t> streams_;
