@@ -605,17 +605,17 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
  * A call concerns this rank and `peer` alone. The sends of one rank to another meet that one's
  * receives in the order in which each side issued them; count and data type must be equal. They are
  * ordered with nothing else, and ranks may issue different numbers of them between two collectives.
- * A count of 0 moves nothing and needs no counterpart.
- * Alone, a call returns when its bytes need no more of this rank: a receive when they are there, a
- * send at the latest when they are received. It may return sooner, since a pair has slots for some
- * messages, but a program that relies on a send returning before its receive is called is wrong. In
- * a group all sends and receives progress together, beside the collectives of the group, and in any
- * pattern. A rank may send to itself, with the receive in the same group (else tuttiInvalidUsage;
- * if the group concerns no other rank, this poisons nothing). Host memory. Errors, before anything
- * is sent: tuttiInvalidArgument for the buffer, the count, the type and the peer; tuttiNotSupported
- * for device memory. Later: tuttiInvalidUsage if count or type differ at both ends,
- * tuttiRemoteError if a rank died, failed, aborted or destroyed its communicator, tuttiTimeout
- * without a counterpart, tuttiSystemError. Each poisons the communicator. */
+ * A count of 0 moves nothing and needs no counterpart. Alone, a call returns when its bytes need no
+ * more of this rank: a receive when they are there, a send at the latest when they are received; a
+ * program that relies on a send returning before its receive is called is wrong. In a group all
+ * sends and receives progress together, in any pattern, beside its collectives. A rank may send to
+ * itself with the receive in the same group (else tuttiInvalidUsage, which poisons nothing if no
+ * other rank is concerned). Both ends use host memory, or both device memory: a call then returns
+ * when the peer has called too and the copy is on both streams, captured by one graph or none (else
+ * tuttiNotSupported). Errors before anything is sent: tuttiInvalidArgument for buffer, count, type
+ * and peer. Later: tuttiInvalidUsage if count or type differ at both ends, tuttiRemoteError if a
+ * rank died, failed, aborted or destroyed its communicator, tuttiTimeout without a counterpart,
+ * tuttiSystemError. Each poisons the communicator. */
 
 /* Sends sendbuff[0..count) to `peer`, which calls tuttiRecv. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype,

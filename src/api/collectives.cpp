@@ -11,45 +11,31 @@
 #include <utility>
 #include <vector>
 
+#include "api/buffers.hpp"
 #include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
 #include "base/call.hpp"
 #include "comm/run_on_devices.hpp"
-#include "device/driver.hpp"
 
 using namespace tutti;
 
 namespace {
 
-Error no_device(const Communicator& communicator, const char* function) {
-  return {Code::kNotSupported,
-          fmt::format("{}: device memory, but rank {} has no CUDA device; use CUDA before the rank "
-                      "joins; tutti-info says whether this build can use a device",
-                      function, communicator.rank())};
-}
-
-// Says whether a call's buffers are in device memory or in host memory. kInvalidArgument for one of
-// each.
+// Says whether a call's buffers are in device memory or in host memory; empty ones are in neither.
+// kInvalidArgument for one of each.
 Result<bool> in_device_memory(const Communicator& communicator, const Call& call,
                               const char* function) {
-  const RankOnDevice* const device = communicator.on_device();
-  if (call.count == 0) return false;
-  const bool input = call.has_input(communicator.rank());
-  const bool output = call.has_output(communicator.rank());
-  if (device == nullptr) {
-    if ((input && device::driver_knows_for_device(call.input)) ||
-        (output && device::driver_knows_for_device(call.output)))
-      return tl::unexpected(no_device(communicator, function));
-    return false;
-  }
-  if (!output) return device->holds(call.input);
-  const bool held = device->holds(call.output);
-  if (input && call.input != call.output && device->holds(call.input) != held)
-    return bad_argument(
-        function,
-        fmt::format("sendbuff is {} memory and recvbuff is {} memory; use the same for both",
-                    held ? "host" : "device", held ? "device" : "host"));
+  const Rank rank = communicator.rank();
+  const std::int32_t ranks = communicator.ranks();
+  const bool input = call.has_input(rank) && call.input_bytes(rank, ranks) > 0;
+  const bool output = call.has_output(rank) && call.output_bytes(rank, ranks) > 0;
+  if (!input && !output) return false;
+  const void* const first = output ? call.output : call.input;
+  TUTTI_TRY_ASSIGN(const bool held, is_in_device_memory(function, first, communicator));
+  if (!output || !input || call.input == call.output) return held;
+  TUTTI_TRY_ASSIGN(const bool other, is_in_device_memory(function, call.input, communicator));
+  if (other != held) return tl::unexpected(mixed_memory(function, held));
   return held;
 }
 
@@ -209,10 +195,6 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
     return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
   if (raw.count > 0) TUTTI_TRY(check_buffers(call, communicator.rank(), ranks, function));
   TUTTI_TRY_ASSIGN(call.on_device, in_device_memory(communicator, call, function));
-  if (call.sizes != nullptr && call.on_device)
-    return make_error(
-        Code::kNotSupported,
-        fmt::format("{}: this version takes blocks of different sizes in host memory", function));
   TUTTI_TRY(check_operation(call, communicator, function));
   return call;
 }

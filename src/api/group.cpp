@@ -324,6 +324,11 @@ Status run_or_hold_several(const char* function, tuttiComm* comm, tuttiStream_t 
     return {};
   }
   if (on != nullptr) return issue_alone(function, *communicator, std::move(calls), std::move(on));
+  if (calls[0].on_device) {
+    std::vector<HeldCall> held;
+    for (const Call& call : calls) held.push_back({communicator, call, nullptr});
+    return run_on_devices(held);
+  }
   return run_transfers(*communicator, calls, function);
 }
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C boundary of sends and receives.
-#include "api/point_to_point.hpp"
-
 #include <fmt/core.h>
 #include <tutti/tutti.h>
 
 #include <cstdint>
 
+#include "api/buffers.hpp"
 #include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
-#include "device/driver.hpp"
 
 using namespace tutti;
 
@@ -27,7 +25,8 @@ struct RawTransfer {
   int peer;
 };
 
-Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communicator) {
+Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communicator,
+                            tuttiStream_t stream) {
   const char* const function = raw.function;
   TUTTI_TRY_ASSIGN(const DataType type, check_type(function, raw.type));
   if (raw.peer < 0 || raw.peer >= communicator.ranks())
@@ -37,44 +36,29 @@ Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communic
   if (raw.count > SIZE_MAX / 2 / element_bytes(type))
     return bad_argument(function, fmt::format("count {} is larger than any memory", raw.count));
   const bool sends = raw.collective == Collective::kSend;
-  if (raw.count > 0)
-    TUTTI_TRY(check_host_buffer(function, sends ? "sendbuff" : "recvbuff",
-                                sends ? raw.sendbuff : raw.recvbuff, type, communicator));
+  const void* const buffer = sends ? raw.sendbuff : raw.recvbuff;
+  bool on_device = false;
+  if (raw.count > 0) {
+    TUTTI_TRY(check_buffer(function, sends ? "sendbuff" : "recvbuff", buffer, type));
+    TUTTI_TRY_ASSIGN(on_device, is_in_device_memory(function, buffer, communicator));
+  }
   return Call{.collective = raw.collective,
               .input = raw.sendbuff,
               .output = raw.recvbuff,
               .count = raw.count,
               .type = type,
-              .root = raw.peer};
+              .root = raw.peer,
+              .on_device = on_device,
+              .stream = stream};
 }
 
 tuttiResult_t submit(const RawTransfer& raw, tuttiComm_t comm, tuttiStream_t stream) {
   return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
-    return check_transfer(raw, communicator);
+    return check_transfer(raw, communicator, stream);
   });
 }
 
 }  // namespace
-
-namespace tutti {
-
-Status check_host_buffer(const char* function, const char* name, const void* buffer, DataType type,
-                         const Communicator& communicator) {
-  if (buffer == nullptr) return bad_argument(function, fmt::format("{} is NULL", name));
-  const std::size_t bytes_each = element_bytes(type);
-  if (reinterpret_cast<std::uintptr_t>(buffer) % bytes_each != 0)
-    return bad_argument(function, fmt::format("{} is not aligned to the {} bytes of its data type",
-                                              name, bytes_each));
-  const RankOnDevice* const device = communicator.on_device();
-  if (device != nullptr ? device->holds(buffer) : device::driver_knows_for_device(buffer))
-    return make_error(Code::kNotSupported,
-                      fmt::format("{}: this version sends and receives host memory, and {} is "
-                                  "device memory; copy it to host memory first",
-                                  function, name));
-  return {};
-}
-
-}  // namespace tutti
 
 extern "C" {
 

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "api/buffers.hpp"
 #include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
-#include "api/point_to_point.hpp"
 
 using namespace tutti;
 
@@ -31,6 +31,7 @@ struct Blocks {
   const char* function;
   Whole whole;
   const Communicator& communicator;
+  tuttiStream_t stream = nullptr;
   DataType type = DataType::kFloat32;
   std::vector<Call> calls = {};
 };
@@ -45,9 +46,12 @@ Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                         fmt::format("the block of rank {} has {} elements from {} on: larger than "
                                     "any memory",
                                     peer, count, first));
-  TUTTI_TRY(check_host_buffer(blocks.function, side.buffer_name, side.buffer, blocks.type,
-                              blocks.communicator));
+  TUTTI_TRY(check_buffer(blocks.function, side.buffer_name, side.buffer, blocks.type));
+  TUTTI_TRY_ASSIGN(const bool on_device,
+                   is_in_device_memory(blocks.function, side.buffer, blocks.communicator));
   const bool sends = side.direction == Collective::kSend;
+  if (!blocks.calls.empty() && blocks.calls[0].on_device != on_device)
+    return tl::unexpected(mixed_memory(blocks.function, sends ? !on_device : on_device));
   auto* const at = static_cast<std::byte*>(const_cast<void*>(side.buffer)) + first * bytes_each;
   blocks.calls.push_back({.collective = side.direction,
                           .input = sends ? at : nullptr,
@@ -55,6 +59,8 @@ Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                           .count = count,
                           .type = blocks.type,
                           .root = peer,
+                          .on_device = on_device,
+                          .stream = blocks.stream,
                           .whole = blocks.whole});
   return {};
 }
@@ -93,7 +99,7 @@ tuttiResult_t move_with_root(const char* function, Whole whole, tuttiComm_t comm
                              const Side& all) {
   return submit_several(function, comm, stream,
                         [&](Communicator& communicator) -> Result<std::vector<Call>> {
-                          Blocks blocks{function, whole, communicator};
+                          Blocks blocks{function, whole, communicator, stream};
                           TUTTI_TRY_ASSIGN(blocks.type, check_type(function, type));
                           TUTTI_TRY(check_root(function, root, communicator.ranks()));
                           TUTTI_TRY(add_block(blocks, own, root, count, 0));
@@ -113,7 +119,7 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
   constexpr const char* kName = "tuttiAlltoAllv";
   return submit_several(
       kName, comm, stream, [&](Communicator& communicator) -> Result<std::vector<Call>> {
-        Blocks blocks{kName, Whole::kAllToAllV, communicator};
+        Blocks blocks{kName, Whole::kAllToAllV, communicator, stream};
         TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
         if (sendbuff == recvbuff && sendbuff != nullptr)
           return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");

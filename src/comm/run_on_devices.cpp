@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/run_on_devices.hpp"
 
+#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/transfers_on_devices.hpp"
 
 namespace tutti {
 namespace {
@@ -68,18 +70,54 @@ Status launch_round(const Round& round) {
   return first;
 }
 
+// Blocks of different sizes: a rooted call for each block that is not empty. A device's partition
+// is that of equal blocks, and only the ranks know where a block lies in their buffers.
+void add_blocks(const HeldCall& held, std::deque<HeldCall>& calls) {
+  const Call& call = held.call;
+  const bool gathers = call.collective == Collective::kAllGatherV;
+  const auto at = [&](const void* whole, Rank rank) {
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(whole));  // an input: only read
+    return begin + call.sizes->begin(rank) * element_bytes(call.type);
+  };
+  for (Rank rank = 0; rank < held.communicator->ranks(); ++rank) {
+    if (call.sizes->of(rank) == 0) continue;
+    HeldCall block{held.communicator, call, nullptr};
+    block.call.collective = gathers ? Collective::kBroadcast : Collective::kReduce;
+    block.call.root = rank;
+    block.call.count = call.sizes->of(rank);
+    block.call.sizes = nullptr;
+    if (gathers)
+      block.call.output = at(call.output, rank);
+    else
+      block.call.input = at(call.input, rank);
+    calls.push_back(std::move(block));
+  }
+}
+
 }  // namespace
 
 Status run_on_devices(std::span<HeldCall> calls) {
-  std::vector<const HeldCall*> left;
   std::map<Communicator*, InFlightCall> in_flight;
-  for (const HeldCall& call : calls) {
-    left.push_back(&call);
-    if (in_flight.contains(call.communicator)) continue;
-    InFlightCall own(call.communicator->call_slot(), info_of(call.call.collective).name.data());
-    if (!own) return own.status();
-    in_flight.emplace(call.communicator, std::move(own));
+  TransfersOnDevices transfers;
+  std::deque<HeldCall> operations;
+  for (const HeldCall& held : calls) {
+    Communicator* const communicator = held.communicator;
+    const Call& call = held.call;
+    if (!in_flight.contains(communicator)) {
+      InFlightCall own(communicator->call_slot(), info_of(call.collective).name.data());
+      if (!own) return own.status();
+      in_flight.emplace(communicator, std::move(own));
+    }
+    if (is_point_to_point(call.collective))
+      transfers.add(held);
+    else if (call.sizes != nullptr)
+      add_blocks(held, operations);
+    else
+      operations.push_back({communicator, call, nullptr});
   }
+  transfers.begin();  // before any wait for others, who may wait for these
+  std::vector<const HeldCall*> left;
+  for (const HeldCall& operation : operations) left.push_back(&operation);
   Status first;
   while (!left.empty()) {
     Round round;
@@ -87,7 +125,8 @@ Status run_on_devices(std::span<HeldCall> calls) {
         left, [&](const HeldCall* held) { return round.emplace(held->communicator, held).second; });
     if (Status launched = launch_round(round); first) first = std::move(launched);
   }
-  return first;
+  Status moved = transfers.end();
+  return first ? std::move(moved) : std::move(first);
 }
 
 }  // namespace tutti

@@ -73,6 +73,12 @@ Result<Connection*> PairConnections::from(Rank peer) {
   return &kept;
 }
 
+PartOf PairConnections::part_of(const Call& call) {
+  if (call.whole == Whole::kItself) return {};
+  if (std::exchange(made_by_, call.made_by) != call.made_by) ++calls_of_parts_;
+  return {call.whole, calls_of_parts_};
+}
+
 std::set<Rank> PairConnections::connected() const {
   std::set<Rank> peers;
   for (const auto* const connections : {&sends_, &recvs_})
@@ -85,16 +91,9 @@ Transfers::Transfers(Communicator& communicator)
       communicator_(communicator),
       pairs_(communicator.pairs()) {}
 
-// Parts of one call follow each other; it counts even if all of them are empty here.
-PartOf Transfers::part_of(const Call& call) {
-  if (call.whole == Whole::kItself) return {};
-  if (std::exchange(made_by_, call.made_by) != call.made_by) ++pairs_.calls_of_parts();
-  return {call.whole, pairs_.calls_of_parts()};
-}
-
 void Transfers::add(const Call& call) {
   ++calls_;
-  const Transfer transfer{&call, part_of(call)};
+  const Transfer transfer{&call, pairs_.part_of(call)};
   signature_ = transfer.signature();
   if (call.count == 0) return;
   const bool sends = call.collective == Collective::kSend;
@@ -104,23 +103,26 @@ void Transfers::add(const Call& call) {
     flows_[{call.root, call.collective}].calls.push_back(transfer);
 }
 
-Status Transfers::copy_to_self() const {
-  const std::size_t pairs = std::min(to_self_.size(), from_self_.size());
+Status check_to_self(std::span<const Transfer> sends, std::span<const Transfer> receives) {
+  const std::size_t pairs = std::min(sends.size(), receives.size());
   for (std::size_t i = 0; i < pairs; ++i)
-    if (message_signature(to_self_[i]) != message_signature(from_self_[i]))
+    if (message_signature(sends[i]) != message_signature(receives[i]))
       return make_error(
           Code::kInvalidUsage,
           fmt::format("calls do not match: this rank called {} and {}",
-                      to_self_[i].signature().to_string(), from_self_[i].signature().to_string()));
-  if (to_self_.size() != from_self_.size()) {
-    const bool sends = to_self_.size() > pairs;
-    const OperationSignature odd = (sends ? to_self_ : from_self_)[pairs].signature();
-    return make_error(Code::kInvalidUsage,
-                      fmt::format("{}: a rank that sends to itself needs a {} of the same count "
-                                  "and type in the same group",
-                                  odd.to_string(), sends ? "recv" : "send"));
-  }
-  for (std::size_t i = 0; i < pairs; ++i)
+                      sends[i].signature().to_string(), receives[i].signature().to_string()));
+  if (sends.size() == receives.size()) return {};
+  const bool more_sends = sends.size() > pairs;
+  const OperationSignature odd = (more_sends ? sends : receives)[pairs].signature();
+  return make_error(Code::kInvalidUsage,
+                    fmt::format("{}: a rank that sends to itself needs a {} of the same count "
+                                "and type in the same group",
+                                odd.to_string(), more_sends ? "recv" : "send"));
+}
+
+Status Transfers::copy_to_self() const {
+  TUTTI_TRY(check_to_self(to_self_, from_self_));
+  for (std::size_t i = 0; i < to_self_.size(); ++i)
     std::memmove(from_self_[i].call->output, to_self_[i].call->input, to_self_[i].bytes());
   return {};
 }

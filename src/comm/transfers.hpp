@@ -44,8 +44,11 @@ class PairConnections {
   // Needs no peer.
   [[nodiscard]] Result<Connection*> from(Rank peer);
   [[nodiscard]] std::set<Rank> connected() const;
-  // The number of the last call that was made of sends and receives, on every rank.
-  [[nodiscard]] std::uint64_t& calls_of_parts() { return calls_of_parts_; }
+  // What a call is a part of, numbered as on every rank. Parts of one call follow each other; it
+  // counts even if all of them are empty here.
+  [[nodiscard]] PartOf part_of(const Call& call);
+  // The number of the last call that was made of sends and receives.
+  [[nodiscard]] std::uint64_t calls_of_parts() const { return calls_of_parts_; }
   [[nodiscard]] TrafficCounters& traffic() { return traffic_; }
   [[nodiscard]] const TrafficCounters& traffic() const { return traffic_; }
 
@@ -55,6 +58,7 @@ class PairConnections {
   const PairSlots slots_;
   std::map<Rank, Connection> sends_, recvs_;  // addresses are stable
   std::uint64_t calls_of_parts_ = 0;
+  std::uint64_t made_by_ = 0;  // of the last call that was a part of another
   TrafficCounters traffic_;
 };
 
@@ -65,6 +69,10 @@ struct Transfer {
   [[nodiscard]] OperationSignature signature() const;
   [[nodiscard]] std::uint64_t bytes() const { return call->count * element_bytes(call->type); }
 };
+
+// kInvalidUsage unless what a rank sends to itself in a group meets what it receives from itself.
+[[nodiscard]] Status check_to_self(std::span<const Transfer> sends,
+                                   std::span<const Transfer> receives);
 
 class Transfers final : public OngoingCall {
  public:
@@ -104,7 +112,6 @@ class Transfers final : public OngoingCall {
 
   [[nodiscard]] Status copy_to_self() const;
   bool move(Flow& flow);
-  [[nodiscard]] PartOf part_of(const Call& call);
   bool send(Flow& flow, const Transfer& transfer, std::uint64_t left);
   bool receive(Flow& flow, const Transfer& transfer, std::uint64_t left);
   [[nodiscard]] bool is_lost(Rank peer) const;
@@ -113,7 +120,6 @@ class Transfers final : public OngoingCall {
   PairConnections& pairs_;
   std::map<std::pair<Rank, Collective>, Flow> flows_;  // by peer and direction
   std::vector<Transfer> to_self_, from_self_;
-  std::uint64_t made_by_ = 0;  // of the last call that was a part of another
   std::size_t calls_ = 0;
   const Flow* blocked_ = nullptr;  // the first that is not over
   const Flow* faulty_ = nullptr;   // where a message was not what its receive expects

@@ -276,6 +276,12 @@ class CudaPlatform final : public Platform {
     return checked(error, "cannot launch the interpreter", call.device);
   }
 
+  Status copy(int device, Stream stream, void* to, const void* from, std::uint64_t bytes) override {
+    const DeviceOfStream here(device, stream_of(stream));
+    return checked(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)),
+                   "cannot enqueue a copy", device);
+  }
+
   int device_of(const void* memory) override {
     cudaPointerAttributes attributes{};
     if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {

@@ -441,11 +441,17 @@ Status Job::launch(std::span<const Issue> issues) {
                            .tasks = tasks});
 }
 
+bool Job::has(Rank rank) {
+  const std::lock_guard lock(mutex_);
+  return members_[at(rank)].joined;
+}
+
 void Job::abort() {
   // Before the lock: a launch may hold it that waits for room, which these kernels make by ending.
   if (host_words_.load() != nullptr)
     for (Rank rank = 0; rank < ranks(); ++rank)
       host_words_of(rank)->stop.store(1, std::memory_order_release);
+  copies_.abort();
   const std::lock_guard lock(mutex_);
   aborted_ = true;
   changed_.notify_all();

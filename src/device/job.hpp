@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks of a communicator that share a process, on their devices: the memory of their
-// connections, the blocks that they may have resident, and launches.
+// connections, the blocks that they may have resident, launches, and copies.
 //
 // All memory is allocated before the first call, by whoever comes first, for all ranks, and freed
 // when the last has left: a peer may still write a credit to a rank that is through. Ranks of one
@@ -24,6 +24,7 @@
 #include "base/session_id.hpp"
 #include "device/budget.hpp"
 #include "device/calls.hpp"
+#include "device/copies.hpp"
 #include "device/interpreter.hpp"
 #include "device/platform.hpp"
 
@@ -92,6 +93,9 @@ class Job {
   [[nodiscard]] RankWords* const* words_on(Rank rank) const { return members_[at(rank)].table; }
   [[nodiscard]] RankWords* words_of(Rank rank) const;
   [[nodiscard]] HostWords* host_words_of(Rank rank) const { return host_words_.load() + at(rank); }
+  // Is it a thread of this process that has joined with a device?
+  [[nodiscard]] bool has(Rank rank);
+  [[nodiscard]] Copies& copies() { return copies_; }
   [[nodiscard]] Calls& calls_of(Rank rank) { return calls_[at(rank)]; }
   // Number of the last call of `rank` that has ended (Common::call); 0: none.
   [[nodiscard]] std::uint64_t left(Rank rank) const;
@@ -182,6 +186,7 @@ class Job {
   const std::uint64_t arena_bytes_;
   std::vector<Member> members_;
   std::vector<Calls> calls_;  // by rank
+  Copies copies_{platform_};
   std::vector<Reservation> reservations_;
   std::map<int, Reservation> queues_;  // of devices whose ranks are in graphs of their own
   std::uint32_t blocks_each_ = 1;

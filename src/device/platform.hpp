@@ -77,6 +77,10 @@ class Platform {
   // Returns the id of the capture into a graph that the stream is in; 0: none.
   [[nodiscard]] virtual Result<std::uint64_t> capture_of(int device, Stream stream) = 0;
   [[nodiscard]] virtual Status launch(const LaunchCall& call) = 0;
+  // Enqueues a copy between any two places in memory, also of several devices. `device` is the
+  // stream's.
+  [[nodiscard]] virtual Status copy(int device, Stream stream, void* to, const void* from,
+                                    std::uint64_t bytes) = 0;
 
   // Returns the device in whose memory a buffer lies, or -1 for host memory.
   [[nodiscard]] virtual int device_of(const void* memory) = 0;

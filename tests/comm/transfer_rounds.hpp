@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -62,9 +63,15 @@ inline std::vector<Message> draw_messages(std::mt19937& random, int ranks,
   return messages;
 }
 
+// The stream of this rank's calls, and what waits for it; host memory by default.
+struct OnStream {
+  tuttiStream_t stream = nullptr;
+  std::function<void()> synchronize = [] {};
+};
+
 // One round of this rank; "" or what is wrong.
 inline std::string run_round(tuttiComm_t comm, int rank, const std::vector<Message>& messages,
-                             std::mt19937 order) {
+                             std::mt19937 order, const OnStream& on) {
   constexpr std::byte kGuard{0xa5};
   struct Mine {
     const Message* message;
@@ -95,12 +102,13 @@ inline std::string run_round(tuttiComm_t comm, int rank, const std::vector<Messa
     Mine& one = mine[i];
     const auto type = static_cast<tuttiDataType_t>(one.message->type);
     const tuttiResult_t result = one.sends ? tuttiSend(one.data.data(), one.message->count, type,
-                                                       one.message->destination, comm, nullptr)
+                                                       one.message->destination, comm, on.stream)
                                            : tuttiRecv(one.data.data(), one.message->count, type,
-                                                       one.message->source, comm, nullptr);
+                                                       one.message->source, comm, on.stream);
     if (result != tuttiSuccess) return tuttiGetLastError(comm);
   }
   if (tuttiGroupEnd() != tuttiSuccess) return tuttiGetLastError(nullptr);
+  on.synchronize();
   for (const Mine& one : mine) {
     for (std::size_t i = 0; i < one.message->bytes(); ++i)
       if (one.data[i] != one.message->at(i))
@@ -112,12 +120,13 @@ inline std::string run_round(tuttiComm_t comm, int rank, const std::vector<Messa
   return {};
 }
 
-inline void check_rounds(tuttiComm_t comm, int rank, int ranks, const TransferRounds& what) {
+inline void check_rounds(tuttiComm_t comm, int rank, int ranks, const TransferRounds& what,
+                         const OnStream& on = {}) {
   std::mt19937 random(what.seed);  // the same sequence on every rank
   for (int round = 0; round < what.rounds; ++round) {
     const std::vector<Message> messages = draw_messages(random, ranks, what);
     const std::mt19937 order(what.seed + static_cast<unsigned>(1000 * round + rank));
-    ASSERT_EQ(run_round(comm, rank, messages, order), "")
+    ASSERT_EQ(run_round(comm, rank, messages, order, on), "")
         << "round " << round << " rank " << rank << " of " << ranks << " seed " << what.seed;
   }
 }

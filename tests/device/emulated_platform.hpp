@@ -244,6 +244,11 @@ class EmulatedPlatform : public device::Platform {
     of(call.stream).launch(std::move(kernel));
     return {};
   }
+  Status copy(int, device::Stream stream, void* to, const void* from,
+              std::uint64_t bytes) override {
+    of(stream).enqueue([=] { std::memmove(to, from, bytes); });
+    return {};
+  }
   int device_of(const void*) override { return 0; }
   std::string out_of_reach(int, const void* memory) override {
     return memory == misplaced ? "memory of device 7" : "";

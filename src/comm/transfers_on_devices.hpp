@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives of device memory: those of a group, of all its communicators, are posted
+// together, and then go on the streams as their counterparts come (device/copies.hpp).
+//
+// Like those of host memory they have no number, no plan and no row on the board. The thread that
+// holds the communicators' calls.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "comm/run_operations.hpp"
+#include "comm/transfers.hpp"
+#include "device/job.hpp"
+
+namespace tutti {
+
+class TransfersOnDevices {
+ public:
+  // Before begin(), in the order of issue. The call outlives the object.
+  void add(const HeldCall& held);
+  // Posts all of them; waits for nobody.
+  void begin();
+  // Returns when all are on their streams. Errors: the first; its communicator is poisoned, but
+  // where only a send to itself has no counterpart and concerns no other rank. The others' go on.
+  [[nodiscard]] Status end();
+
+ private:
+  // Those of this thread's ranks in one job.
+  struct Share {
+    std::map<Rank, Communicator*> ranks;
+    std::vector<std::pair<Communicator*, Transfer>> transfers;
+    std::vector<device::Copies::Posted> posted;
+    Status status;
+    std::optional<Poison> cause;  // of the status, if a look has found it
+    bool warned = false;          // of a wait
+  };
+  [[nodiscard]] static Status check(const Share& share);
+  [[nodiscard]] static Status post(device::Job& job, Share& share);
+  [[nodiscard]] static Status look(Share& share, const device::CopyEnd& end,
+                                   std::int64_t waited_ns);
+  using Finish = Status (device::Copies::*)(std::span<const device::Copies::Posted>,
+                                            const device::Copies::Look&);
+  static void finish(device::Job& job, Share& share, Finish finish);
+  static void tell(Share& share);
+
+  std::map<device::Job*, Share> shares_;
+};
+
+}  // namespace tutti
