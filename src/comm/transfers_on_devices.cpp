@@ -107,13 +107,13 @@ void TransfersOnDevices::finish(device::Job& job, Share& share, Finish finish) {
                         .mismatch_with(one.end.peer(), *theirs);
 }
 
-// What was found by comparing both ends is told at both, whoever is first to poison the job.
+// Both ends find that they are captured apart, and say so, whoever is first to poison the job.
 void TransfersOnDevices::tell(Share& share) {
   const Error found = share.status.error();
   for (const auto& [rank, communicator] : std::exchange(share.ranks, {})) {
     if (share.cause) communicator->members().poison(*share.cause);
-    const Error told = communicator->on_device()->fail(found);
-    if (found.code != Code::kNotSupported) share.status = tl::unexpected(told);
+    if (found.code == Code::kNotSupported) communicator->members().set_error(found);
+    share.status = tl::unexpected(communicator->on_device()->fail(found));
   }
 }
 

@@ -273,6 +273,8 @@ TEST(TransfersOnDevices, GraphsOfTheirOwnAreRefusedAtBothEnds) {
     EXPECT_EQ(status.error().code, Code::kNotSupported);
     EXPECT_THAT(status.error().message, HasSubstr("are not captured into one graph"));
   }
+  for (Rank rank = 0; rank < 2; ++rank)
+    EXPECT_THAT(job.of(rank).error()->message, HasSubstr("are not captured into one graph"));
 }
 
 }  // namespace
