@@ -29,7 +29,8 @@ Result<Reservation> Reservation::take(int device, int resident, int ranks, const
     return make_error(
         Code::kSystemError,
         fmt::format("device {} runs {} blocks at once, and other communicators hold {} of them, so "
-                    "{} more ranks do not fit; destroy communicators that are no longer needed",
+                    "{} more ranks do not fit; destroy communicators that are no longer needed, "
+                    "or set maxCTAs of the earlier ones",
                     device, resident, used, ranks));
   const auto of_all = [&](std::uint32_t blocks) {
     return static_cast<int>(std::min<std::int64_t>(std::int64_t{ranks} * blocks, left));

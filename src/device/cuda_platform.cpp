@@ -292,15 +292,20 @@ class CudaPlatform final : public Platform {
     return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
   }
 
-  // Memory of another device may be reachable or not, and a kernel that tries ends its context.
+  // A kernel that uses what it does not reach ends its context.
   std::string out_of_reach(int device, const void* memory) override {
     cudaPointerAttributes attributes{};
     if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
       static_cast<void>(cudaGetLastError());
       return "host memory";
     }
-    if (attributes.type == cudaMemoryTypeDevice && attributes.device != device)
-      return fmt::format("memory of device {}", attributes.device);
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
+      const Access access = driver_access(device, memory);
+      if (access.allocation == Allocation::kUsual ? has_reached(device, attributes.device)
+                                                  : access.granted)
+        return {};
+      return describe_unreachable(access.allocation, attributes.device, device);
+    }
     if (attributes.type != cudaMemoryTypeManaged) return {};
     int concurrent = 0;
     const cudaError_t asked =
@@ -311,6 +316,10 @@ class CudaPlatform final : public Platform {
   }
 
  private:
+  bool has_reached(int device, int other) {
+    const std::lock_guard lock(mutex_);
+    return reached_.contains({device, other});
+  }
   // A grid of the blocks of each task.
   template <std::uint32_t kTasks>
   static cudaError_t launch_kernel(const void* kernel, const LaunchCall& call) {

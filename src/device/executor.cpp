@@ -87,17 +87,39 @@ Result<const Executor::Chosen*> Executor::choose(const Forced& forced, const Pro
   return &(chosen_[std::move(key)] = {bound, candidate.slices, ++calls_});
 }
 
+std::optional<Executor::Unreachable> Executor::unreachable(int device, const Call& call) const {
+  const auto where = [&](const void* buffer) {
+    return job_->platform().out_of_reach(device, buffer);
+  };
+  if (call.has_input(rank_))
+    if (std::string found = where(call.input); !found.empty())
+      return Unreachable{"sendbuff", std::move(found)};
+  if (call.has_output(rank_))
+    if (std::string found = where(call.output); !found.empty())
+      return Unreachable{"recvbuff", std::move(found)};
+  return std::nullopt;
+}
+
 Status Executor::check_reach(const Call& call) const {
   const int device = job_->device_of(rank_);
-  const auto check = [&](const char* name, const void* buffer) -> Status {
-    const std::string where = job_->platform().out_of_reach(device, buffer);
-    if (where.empty()) return {};
-    return make_error(Code::kInvalidArgument,
-                      fmt::format("{} is {}, and rank {} uses device {}; allocate it there", name,
-                                  where, rank_, device));
-  };
-  if (call.has_input(rank_)) TUTTI_TRY(check("sendbuff", call.input));
-  if (call.has_output(rank_)) TUTTI_TRY(check("recvbuff", call.output));
+  const auto found = unreachable(device, call);
+  if (!found) return {};
+  return make_error(Code::kInvalidArgument,
+                    fmt::format("{} is {}, and rank {} uses device {}; allocate it there",
+                                found->buffer, found->where, rank_, device));
+}
+
+Status Executor::check_peers_reach(const Call& call, const Candidate& direct) const {
+  for (Rank peer = 0; peer < job_->ranks(); ++peer) {
+    const int device = job_->device_of(peer);
+    if (device == job_->device_of(rank_)) continue;
+    if (const auto found = unreachable(device, call))
+      return make_error(
+          Code::kInvalidArgument,
+          fmt::format("{} is {}, and rank {} on device {} uses it too in {}; allocate it with "
+                      "cudaMalloc, or name no algorithm with access=",
+                      found->buffer, found->where, peer, device, direct.name()));
+  }
   return {};
 }
 
@@ -108,6 +130,8 @@ Result<Issue> Executor::prepare(const Call& call, const Forced& forced) {
   const Problem problem = problem_of(call);
   TUTTI_TRY_ASSIGN(const Chosen* const chosen, choose(forced, problem, bytes));
   const Bound* const known = chosen->bound;
+  if (known->candidate.options.protocol == Protocol::kDirect && !job_->one_device())
+    TUTTI_TRY(check_peers_reach(call, known->candidate));
   last_ = &known->plan;
   TUTTI_TRY_ASSIGN(const std::uint64_t capture,
                    job_->platform().capture_of(job_->device_of(rank_), call.stream));

@@ -57,8 +57,17 @@ class Executor {
   [[nodiscard]] Result<const Chosen*> choose(const Forced& forced, const Problem& problem,
                                              std::uint64_t bytes);
   [[nodiscard]] Result<Bound*> bind(const Problem& problem, const Candidate& candidate);
+  // A buffer that kernels of a device cannot use, and where it lies (Platform::out_of_reach).
+  struct Unreachable {
+    const char* buffer;
+    std::string where;
+  };
+  // Nothing: they can use all of the call's.
+  [[nodiscard]] std::optional<Unreachable> unreachable(int device, const Call& call) const;
   // kInvalidArgument for a buffer that the rank's device cannot use.
   [[nodiscard]] Status check_reach(const Call& call) const;
+  // kInvalidArgument for a buffer that a peer's device cannot use, whose kernel does in this plan.
+  [[nodiscard]] Status check_peers_reach(const Call& call, const Candidate& direct) const;
   [[nodiscard]] Status place(Bound& bound, const Program& program);
 
   std::shared_ptr<Job> job_;

@@ -84,7 +84,8 @@ class Platform {
 
   // Returns the device in whose memory a buffer lies, or -1 for host memory.
   [[nodiscard]] virtual int device_of(const void* memory) = 0;
-  // Says where a buffer lies that kernels of `device` cannot use; empty: they can.
+  // Says where a buffer lies that kernels of `device` cannot use; empty: they can, as memory of
+  // another device after reach(), or of a pool or mapping to which the program gave it access.
   [[nodiscard]] virtual std::string out_of_reach(int device, const void* memory) = 0;
 };
 

@@ -89,6 +89,7 @@ class Job {
   [[nodiscard]] EmulatedStream& stream(Rank rank) {
     return *streams_[static_cast<std::size_t>(rank)];
   }
+  [[nodiscard]] EmulatedPlatform& platform() { return platform_; }
   void leave(Rank rank) { communicators_[static_cast<std::size_t>(rank)].reset(); }
   void synchronize() {
     for (const auto& stream : streams_) stream->synchronize();

@@ -95,6 +95,28 @@ TEST(RankOnDevice, ACallThatDiffersIsFoundHoweverFarTheOthersAreAhead) {
   job.synchronize();
 }
 
+// Only the rank whose buffer it is can say so. A refused call is none: it may come again.
+TEST(RankOnDevice, ABufferThatAPeersDeviceCannotReachIsRefusedUntilItHasAccess) {
+  std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(1000, 1));
+  Job job({});
+  for (Rank rank = 0; rank < 2; ++rank)
+    ASSERT_TRUE(job.of(rank).set_algorithm("two_shot:access=store"));
+  auto& pool = job.platform().kept[data[0].data()];
+  pool = {device::Allocation::kPool, 0, {0}};
+  std::vector<Call> calls(2, of(1000, kInt, true));
+  for (std::size_t i = 0; i < 2; ++i) calls[i].input = calls[i].output = data[i].data();
+  const Status refused = job.call(0, calls[0]);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("sendbuff is memory of a pool of device 0 without access for device 1 "
+                        "(cudaMemPoolSetAccess gives it), and rank 1 on device 1 uses it too"));
+  pool.access = {0, 1};
+  for (const Status& status : job.call_all(calls)) EXPECT_TRUE(status) << status.error().message;
+  job.synchronize();
+  EXPECT_EQ(data, std::vector(2, std::vector<std::int32_t>(1000, 2)));
+}
+
 // Numbers, gates and memory of both are apart.
 TEST(RankOnDevice, CallsOnDevicesAndOnTheHostTakeTurns) {
   constexpr std::size_t kRounds = 40;

@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "device/driver.hpp"
 #include "device/interpreter.hpp"
 #include "device/platform.hpp"
 #include "emulation.hpp"
@@ -250,10 +251,18 @@ class EmulatedPlatform : public device::Platform {
     return {};
   }
   int device_of(const void*) override { return 0; }
-  std::string out_of_reach(int, const void* memory) override {
-    return memory == misplaced ? "memory of device 7" : "";
+  std::string out_of_reach(int device, const void* memory) override {
+    const auto found = kept.find(memory);
+    if (found == kept.end() || found->second.access.contains(device)) return {};
+    return device::describe_unreachable(found->second.allocation, found->second.owner, device);
   }
-  const void* misplaced = nullptr;  // what out_of_reach() knows
+  // Memory that only some devices reach.
+  struct Kept {
+    device::Allocation allocation;
+    int owner;
+    std::set<int> access;
+  };
+  std::map<const void*, Kept> kept;  // by where a buffer begins; not while ranks call
 
   [[nodiscard]] int launches() const { return launches_; }
   // Allocations, accesses to peers and events so far: what may wait for kernels.

@@ -4,8 +4,11 @@
 // the driver.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <barrier>
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,6 +22,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr int kTimeoutMs = 2000;
+constexpr int kLongMs = 20'000;  // where something else must end before
 constexpr std::size_t kCount = 100'000;
 
 // Errors of calls that wait for peers.
@@ -31,9 +35,10 @@ tuttiResult_t state_of(const DeviceRank& self) {
 class HazardsGpu : public OnGpus {
  protected:
   // With a time limit, and inputs of ones.
-  static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body) {
+  static void run(int ranks, const std::function<void(int rank, DeviceRank&)>& body,
+                  int timeout_ms = kTimeoutMs) {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-    config.opTimeoutMs = kTimeoutMs;
+    config.opTimeoutMs = timeout_ms;
     OnGpus::run(
         ranks,
         [&](int rank, DeviceRank& self) {
@@ -162,6 +167,84 @@ TEST_F(HazardsGpu, AnAllocationAndANewKernelBesideAGraphThatWaits) {
         << tuttiGetLastError(self.comm);
     if (state == tuttiSuccess) {
       EXPECT_EQ(self.result(kCount * sizeof(std::int32_t)), ones(2));
+    }
+  });
+}
+
+// Three ranks, of which the last aborts while the others' work waits for it. Their launches are
+// counted; the abort comes when they stand still: all are queued, or the next one blocks, because
+// the queue is full or launches block. Ranks know of the abort, and not of a timeout, and the
+// devices are as good as before.
+class AbortsGpu : public HazardsGpu {
+ protected:
+  static constexpr int kRanks = 3;
+  static constexpr int kQueued = 3000;  // more than a queue holds
+
+  template <class Body>
+  static void abort_while(const Body& body) {
+    std::atomic<int> launched{0};
+    std::barrier<> together(kRanks);
+    HazardsGpu::run(
+        kRanks,
+        [&](int rank, DeviceRank& self) {
+          expect_sum(self, kRanks);
+          body(rank, self, launched, together);
+          if (rank + 1 == kRanks) return;
+          EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+          EXPECT_EQ(state_of(self), tuttiRemoteError) << tuttiGetLastError(self.comm);
+        },
+        kLongMs);
+    HazardsGpu::run(kRanks, [](int, DeviceRank& self) { expect_sum(self, kRanks); });
+  }
+  static void abort_at_a_standstill(DeviceRank& self, const std::atomic<int>& launched) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kStill{100};
+    int seen = launched;
+    for (auto since = Clock::now(); Clock::now() - since < kStill; std::this_thread::yield())
+      if (const int now = launched; now != seen) {
+        seen = now;
+        since = Clock::now();
+      }
+    EXPECT_EQ(tuttiCommAbort(self.comm), tuttiSuccess);
+    self.comm = nullptr;
+  }
+  // The last rank's graph is never launched. `before` is what each of the others does first.
+  template <class Before>
+  static void abort_while_graphs_wait(const Before& before) {
+    abort_while([&](int rank, DeviceRank& self, auto& launched, auto& together) {
+      const OwnGraph graph(self, call);
+      together.arrive_and_wait();
+      if (rank + 1 == kRanks) {
+        abort_at_a_standstill(self, launched);
+      } else {
+        before(rank, self);
+        for (int i = 0; i < kQueued; ++i, ++launched) graph.launch(self);
+        EXPECT_EQ(cudaStreamSynchronize(self.stream), cudaSuccess);
+      }
+    });
+  }
+};
+
+// Ranks of one GPU wait on the host, those of several in kernels.
+TEST_F(AbortsGpu, WhileCallsWait) {
+  abort_while([](int rank, DeviceRank& self, auto& launched, auto&) {
+    if (rank + 1 == kRanks) return abort_at_a_standstill(self, launched);
+    for (int i = 0; i < kQueued && call(self) == tuttiSuccess; ++i) ++launched;
+  });
+}
+
+TEST_F(AbortsGpu, WhileGraphsFillTheQueue) {
+  if (!has_a_queue_for_each(kRanks)) GTEST_SKIP() << "one hardware queue";
+  abort_while_graphs_wait([](int, DeviceRank&) {});
+}
+
+// The kernels behind it begin after the abort.
+TEST_F(AbortsGpu, WhileAKernelHoldsEveryMultiprocessor) {
+  if (!has_a_queue_for_each(kRanks)) GTEST_SKIP() << "one hardware queue";
+  constexpr int kHeldMs = 500;
+  abort_while_graphs_wait([](int rank, DeviceRank& self) {
+    if (rank < devices()) {
+      EXPECT_EQ(hold_all_multiprocessors(kHeldMs, self.stream), cudaSuccess);
     }
   });
 }

@@ -304,13 +304,64 @@ TEST(DeviceJob, BuffersThatTheDeviceCannotReachAreRefused) {
   Ranks ranks(platform, 2);
   static_cast<void>(ranks.fill(10, random));
   for (auto* const buffers : {&ranks.inputs(), &ranks.outputs()}) {
-    platform.misplaced = (*buffers)[1].data();
+    platform.kept = {{(*buffers)[1].data(), {device::Allocation::kUsual, 7, {}}}};
     EXPECT_TRUE(ranks.issue(0, {}));
     const Result<device::Issue> refused = ranks.issue(1, {});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
     EXPECT_THAT(refused.error().message,
                 HasSubstr("is memory of device 7, and rank 1 uses device 0; allocate it there"));
+  }
+}
+
+// A pool's memory and a mapping are for the devices to which the program gave access. Peers touch a
+// rank's buffers in direct plans only.
+TEST(DeviceJob, BuffersThatAPeersDeviceCannotReachAreRefusedInDirectPlans) {
+  using device::Allocation;
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({.devices = 2});
+  Ranks ranks(platform, 3, 2);
+  const std::pair<Allocation, const char*> kinds[] = {
+      {Allocation::kPool,
+       "memory of a pool of device 0 without access for device 1 "
+       "(cudaMemPoolSetAccess gives it)"},
+      {Allocation::kMapping,
+       "memory mapped on device 0 without access for device 1 (cuMemSetAccess gives it)"}};
+  for (const auto& [allocation, words] : kinds)
+    for (const char* const direct : {"two_shot:access=remote", "two_shot:access=store"}) {
+      const auto want = ranks.fill(1000, random);
+      for (const auto& [name, buffer] : {std::pair{"sendbuff", ranks.inputs()[0].data()},
+                                         std::pair{"recvbuff", ranks.outputs()[0].data()}}) {
+        platform.kept = {{buffer, {allocation, 0, {0}}}};
+        const Result<Issue> refused = ranks.issue(0, forced(direct));
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+        EXPECT_THAT(refused.error().message,
+                    HasSubstr(fmt::format("{} is {}, and rank 1 on device 1 uses it too in {}",
+                                          name, words, direct)));
+        EXPECT_TRUE(ranks.issue(0, forced("ring@slots")));
+      }
+      platform.kept = {{ranks.inputs()[0].data(), {allocation, 0, {0, 1}}},
+                       {ranks.outputs()[0].data(), {allocation, 0, {0, 1}}}};
+      const Status called = ranks.call_together(forced(direct));
+      ASSERT_TRUE(called) << called.error().message;
+      ranks.expect(want, direct);
+    }
+}
+
+// Among ranks of one device nobody else touches them; and memory of another device's pool is as
+// good as its own to a device that has access.
+TEST(DeviceJob, BuffersOfAPoolAreUsedWhereverTheDeviceHasAccess) {
+  std::mt19937 random = seeded();
+  EmulatedPlatform platform({.devices = 1});
+  Ranks ranks(platform, 2);
+  for (const char* const name : {"auto", "two_shot:access=store", "ring@slots"}) {
+    const auto want = ranks.fill(1000, random);
+    for (const int owner : {0, 7})
+      platform.kept[ranks.inputs()[owner == 7].data()] = {device::Allocation::kPool, owner, {0}};
+    const Status called = ranks.call_together(forced(name));
+    ASSERT_TRUE(called) << called.error().message;
+    ranks.expect(want, name);
   }
 }
 
@@ -488,6 +539,28 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
               HasSubstr("runs 9 blocks at once, and other communicators hold 8"));
   all.pop_back();  // gives its blocks back
   EXPECT_TRUE((*refused)->prepare());
+}
+
+// docs/design.md says how many. Those that are to leave blocks to others take a fixed number.
+TEST(DeviceBudget, NineCommunicatorsOfOneRankShareADevice) {
+  constexpr int kDevice = 1000, kBlocks = 132;
+  std::vector<int> counts;
+  std::vector<device::Reservation> all;
+  const auto take = [&](const device::BlockRange& range) {
+    auto taken = device::Reservation::take(kDevice, kBlocks, 1, range);
+    if (!taken) return false;
+    counts.push_back(taken->count());
+    all.push_back(*std::move(taken));
+    return true;
+  };
+  while (take({})) {
+  }
+  EXPECT_THAT(counts, testing::ElementsAre(66, 33, 16, 8, 4, 2, 1, 1, 1));
+  all.clear();
+  counts.clear();
+  while (take({.least = 4, .most = 4})) {
+  }
+  EXPECT_EQ(counts.size(), 33U);
 }
 
 TEST(DeviceJob, UsesNoOtherDevicesThanItsRanks) {

@@ -4,6 +4,7 @@
 programs that fail in each way, whose results must be told apart. `run_test.py RUN EMULATED`."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,31 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(RUN.parent))
 import build  # noqa: E402
 import stages  # noqa: E402
-from suite import Suite  # noqa: E402
+from suite import FIGURES, Suite  # noqa: E402
 
+# Programs that write results of their own beside -J and --json: all_reduce_perf what it is asked
+# for, the other one a row of each kind.
+ASKED_PERF = """#!/usr/bin/env python3
+import json, sys
+def flag(name, default):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+def bytes_of(text):
+    return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]] if text[-1] in "KM" else int(text)
+half = {"time": 9, "nwrong": 0, "bus_bw": 1, "plan": {}}
+rows, size = [], bytes_of(flag("-b", "8"))
+while size <= bytes_of(flag("-e", "8")):
+    rows += [{"size": size, "algorithm": name, "out_of_place": half, "in_place": half}
+             for name in flag("--algo", "auto").split(",")]
+    size *= int(flag("-f", "2"))
+json.dump({"results": rows}, open(flag("-J", ""), "w"))
+"""
+KERNELS = """#!/usr/bin/env python3
+import json, sys
+json.dump([{"operation": "cudaMemcpy", "bytes_per_s": 1e12}] +
+          [{"operation": "sum", "type": kind, "misaligned_bytes": off, "share_of_copy": 0.9}
+           for kind, off in (("float", 0), ("f8e4m3", 0), ("float", 8))],
+          open(sys.argv[sys.argv.index("--json") + 1], "w"))
+"""
 # all_reduce_perf that writes a result of its own beside -J.
 PERF = """#!/bin/sh
 while [ $# -gt 0 ]; do [ "$1" = -J ] && file=$2; shift; done
@@ -170,10 +194,42 @@ class Results(InFolder):
                                   ("c", {"us": 1e9}, "passed")):
             suite.row("part", "passed", values=values, key=key)
             self.assertEqual(suite.rows[-1].result, want, (key, values))
+        self.assertEqual(suite.rows[-1].predicted, "nothing: predictions.json has no 'c'")
         suite.row("part", "wrong", values={"us": 99}, key="a")
         self.assertEqual(suite.rows[-1].result, "wrong")
         suite.rows.pop()
         self.assertEqual(suite.status(), 3)
+
+
+class Predictions(InFolder):
+    def test_each_figure_has_one_and_each_is_of_a_figure(self):
+        """By the stages as they are for a GPU, with programs that have any result for them."""
+        asked = set()
+
+        class Asked(dict):
+            def get(self, key, default=None):
+                asked.add(key)
+                return super().get(key, default)
+
+        predictions = json.loads((RUN.parent / "predictions.json").read_text(encoding="utf-8"))
+        for key, prediction in predictions.items():
+            self.assertEqual(len(set(prediction) & set(FIGURES)), 1, key)
+            self.assertGreater(len(prediction["why"]), 5, key)
+        programs = {**build.programs_in(EMULATED), "emulated": False,
+                    "all_reduce_perf": self.program("all_reduce_perf", ASKED_PERF),
+                    "bench_device_kernels": self.program("bench_device_kernels", KERNELS)}
+        self.out.mkdir()
+        suite = Suite(self.out, 5, {}, Asked(predictions), {})
+        run = stages.Run(suite, programs, stages.Scale(), self.out, None)
+        for name in ("smoke", "litmus", "words", "latency", "bandwidth", "hazards"):
+            suite.begin(name, 100)
+            stages.STAGES[name][0](run)
+        figures = [row for row in suite.rows
+                   if re.search(r"\d (us|ns|GB/s|%)|regret", row.figures + row.part)]
+        self.assertGreater(len(figures), len(predictions))
+        self.assertEqual([(row.stage, row.part, row.predicted) for row in figures
+                          if not row.predicted or row.predicted.startswith("nothing")], [])
+        self.assertEqual(asked, set(predictions))
 
 
 class Building(InFolder):

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 BAD = ("wrong", "failed", "hung")
 TAIL_LINES = 25
 MISSED = 1.5  # times the prediction
+# What may be predicted of a row's values: its unit, and whether more is better.
+FIGURES = {"us": ("us", False), "share": ("%", True), "gb_per_s": ("GB/s", True)}
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Suite:
         self.patience = 1  # times a limit; more where threads emulate a GPU on a busy machine
         self.deadline = time.monotonic() + minutes * 60
         self.environment = environment
-        self.predictions = predictions
+        self.predictions = predictions  # by key; None: nothing is judged
         self.rows = []
         self.stage_deadline = self.deadline
         self.stage = ""
@@ -104,19 +106,23 @@ class Suite:
         return Outcome(result, text, seconds)
 
     def row(self, part, result, seconds=0, figures="", values=None, key=None, predicted=""):
-        """Adds a row. `key` names a prediction, and values["us"] or values["share"] is what it is
-        about; `predicted` is what another program says of its own."""
+        """Adds a row. `key` names a prediction, which is about one of FIGURES; `predicted` is what
+        another program says of its own."""
         values = dict(values or {})
-        prediction = self.predictions.get(key or "", {})
-        for name, worse in (("us", lambda got, want: got > want * MISSED),
-                            ("share", lambda got, want: got < want / MISSED)):
+        prediction = {}
+        if key is not None and self.predictions is not None:
+            prediction = self.predictions.get(key, {})
+            predicted = f"nothing: predictions.json has no '{key}'"
+        for name, (unit, more_is_better) in FIGURES.items():
             if name not in prediction:
                 continue
             want = prediction[name]
-            predicted = f"{want} us" if name == "us" else f"{want} % of the floor"
+            predicted = f"{want} {unit}"
             values["predicted"] = want
-            if result == "passed" and name in values and worse(values[name], want):
-                result = "slow"
+            if result == "passed" and name in values:
+                got = values[name]
+                missed = got < want / MISSED if more_is_better else got > want * MISSED
+                result = "slow" if missed else result
         self.rows.append(Row(self.stage, part, result, round(seconds, 1), figures, predicted,
                              values))
         self.save()
