@@ -563,7 +563,7 @@ TUTTI_API tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, siz
                                        tuttiDataType_t datatype, tuttiComm_t comm,
                                        tuttiStream_t stream);
 
-/* The same with blocks of different sizes, like MPI's v-forms, on host memory: block r has
+/* Reduce-scatter and all-gather of blocks of different sizes, like MPI's v-forms: block r has
  * counts[r] elements from displs[r] on (NULL: one behind the other), counts equal on all ranks,
  * displs each rank's own; the own count is counts[rank]. In place: the smaller buffer is the own
  * block. */
@@ -602,7 +602,7 @@ TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
 
 /* ---- Point to point ---------------------------------------------------------------------------
- * A call concerns this rank and `peer` alone. The sends of one rank to another meet that one's
+ * call concerns this rank and `peer` alone. The sends of one rank to another meet that one's
  * receives in the order in which each side issued them; count and data type must be equal. They are
  * ordered with nothing else, and ranks may issue different numbers of them between two collectives.
  * A count of 0 moves nothing and needs no counterpart. Alone, a call returns when its bytes need no
@@ -612,10 +612,10 @@ TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
  * itself with the receive in the same group (else tuttiInvalidUsage, which poisons nothing if no
  * other rank is concerned). Both ends use host memory, or both device memory: a call then returns
  * when the peer has called too and the copy is on both streams, captured by one graph or none (else
- * tuttiNotSupported). Errors before anything is sent: tuttiInvalidArgument for buffer, count, type
- * and peer. Later: tuttiInvalidUsage if count or type differ at both ends, tuttiRemoteError if a
- * rank died, failed, aborted or destroyed its communicator, tuttiTimeout without a counterpart,
- * tuttiSystemError. Each poisons the communicator. */
+ * tuttiNotSupported, which poisons here). Errors before anything is sent: tuttiInvalidArgument for
+ * buffer, count, type and peer. Later: tuttiInvalidUsage if count or type differ at both ends,
+ * tuttiRemoteError if a rank died, failed, aborted or destroyed its communicator, tuttiTimeout
+ * without a counterpart, tuttiSystemError. Each poisons the communicator. */
 
 /* Sends sendbuff[0..count) to `peer`, which calls tuttiRecv. */
 TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype,

@@ -17,6 +17,7 @@
 #include "api/streams.hpp"
 #include "comm/issue.hpp"
 #include "comm/run_on_devices.hpp"
+#include "comm/transfers.hpp"
 
 namespace tutti {
 namespace {
@@ -231,8 +232,9 @@ Status Group::run() {
   TUTTI_TRY_ASSIGN(const std::vector<TaskQueue> tasks, hold_tasks());
   TUTTI_TRY(run_inits());
   TUTTI_TRY(run_tasks(tasks));
-  const auto on_host = std::stable_partition(
-      calls.begin(), calls.end(), [](const HeldCall& held) { return held.call.on_device; });
+  const auto on_device = [](const HeldCall& held) { return held.call.on_device; };
+  if (std::ranges::any_of(calls, on_device)) TUTTI_TRY(number_parts(calls));
+  const auto on_host = std::stable_partition(calls.begin(), calls.end(), on_device);
   const std::span all(calls);
   const auto on_devices = static_cast<std::size_t>(on_host - calls.begin());
   Status enqueued = run_on_devices(all.first(on_devices));

@@ -47,11 +47,14 @@ Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                                     "any memory",
                                     peer, count, first));
   TUTTI_TRY(check_buffer(blocks.function, side.buffer_name, side.buffer, blocks.type));
-  TUTTI_TRY_ASSIGN(const bool on_device,
-                   is_in_device_memory(blocks.function, side.buffer, blocks.communicator));
   const bool sends = side.direction == Collective::kSend;
-  if (!blocks.calls.empty() && blocks.calls[0].on_device != on_device)
-    return tl::unexpected(mixed_memory(blocks.function, sends ? !on_device : on_device));
+  bool on_device = !blocks.calls.empty() && blocks.calls.back().on_device;
+  if (blocks.calls.empty() || blocks.calls.back().collective != side.direction) {
+    TUTTI_TRY_ASSIGN(on_device,
+                     is_in_device_memory(blocks.function, side.buffer, blocks.communicator));
+    if (!blocks.calls.empty() && blocks.calls.back().on_device != on_device)
+      return tl::unexpected(mixed_memory(blocks.function, sends ? !on_device : on_device));
+  }
   auto* const at = static_cast<std::byte*>(const_cast<void*>(side.buffer)) + first * bytes_each;
   blocks.calls.push_back({.collective = side.direction,
                           .input = sends ? at : nullptr,

@@ -48,6 +48,7 @@ struct Call {
   // Of a send or receive that another call made: that call, which all of its parts name alike.
   Whole whole = Whole::kItself;
   std::uint64_t made_by = 0;
+  std::uint64_t part_number = 0;  // that call's (PartOf::number); 0: it gets one when this begins
   // Of blocks that differ by rank; `count` is then the largest's. Null: all have `count`.
   std::shared_ptr<const BlockSizes> sizes = nullptr;
 

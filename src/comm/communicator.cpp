@@ -225,6 +225,11 @@ Result<std::optional<device::Issue>> Communicator::prepare_on_device(const Call&
   return std::optional(*std::move(issue));
 }
 
+Status Communicator::check_on_device(const Call& call) {
+  TUTTI_TRY(members_.manageable(false));
+  return on_device_->check(call, plans_->forced(call.collective));
+}
+
 Result<std::string> Communicator::explain_on_device(const Call& call) {
   if (on_device_ == nullptr) return std::string();
   return on_device_->explain(call, plans_->forced(call.collective));

@@ -120,6 +120,8 @@ class Communicator {
   // Makes a launch of a call with device memory; nothing where there is nothing to do. The user's
   // thread. Poisons after an error that other ranks do not find as well.
   [[nodiscard]] Result<std::optional<device::Issue>> prepare_on_device(const Call& call);
+  // Would such a call be refused before it has a number? The error of that.
+  [[nodiscard]] Status check_on_device(const Call& call);
 
   // Every way to run a call like this one, of which no buffer is looked at, with prices; what was
   // measured, on rank 0. Counts all schedules of the collective the first time. The user's thread.

@@ -50,6 +50,13 @@ Result<device::Issue> RankOnDevice::make_issue(const Call& call, const Forced& f
   return executor_->prepare(call, forced);
 }
 
+Status RankOnDevice::check(const Call& call, const Forced& forced) {
+  Result<device::Issue> issue = make_issue(call, forced);
+  const bool refused = !issue && (issue.error().code == Code::kNotSupported ||
+                                  issue.error().code == Code::kInvalidArgument);
+  return refused ? Status(tl::unexpected(issue.error())) : Status();
+}
+
 Result<device::Issue> RankOnDevice::prepare(const Call& call, const Forced& forced,
                                             OperationCounts& counts) {
   Result<device::Issue> issue = make_issue(call, forced);

@@ -47,6 +47,8 @@ class RankOnDevice {
   // communicator as it was; after other errors it is poisoned.
   [[nodiscard]] Result<device::Issue> prepare(const Call& call, const Forced& forced,
                                               OperationCounts& counts);
+  // Would prepare() refuse the call before it has a number? The error of that.
+  [[nodiscard]] Status check(const Call& call, const Forced& forced);
   // Every way to run a call, as a text. Errors: those of Choice::choose.
   [[nodiscard]] Result<std::string> explain(const Call& call, const Forced& forced);
   // Returns the plan of the last call, or null.

@@ -72,53 +72,70 @@ Status launch_round(const Round& round) {
 
 // Blocks of different sizes: a rooted call for each block that is not empty. A device's partition
 // is that of equal blocks, and only the ranks know where a block lies in their buffers.
-void add_blocks(const HeldCall& held, std::deque<HeldCall>& calls) {
-  const Call& call = held.call;
+std::vector<Call> blocks_of(const Call& call, std::int32_t ranks) {
   const bool gathers = call.collective == Collective::kAllGatherV;
   const auto at = [&](const void* whole, Rank rank) {
     auto* const begin = static_cast<std::byte*>(const_cast<void*>(whole));  // an input: only read
     return begin + call.sizes->begin(rank) * element_bytes(call.type);
   };
-  for (Rank rank = 0; rank < held.communicator->ranks(); ++rank) {
+  std::vector<Call> blocks;
+  for (Rank rank = 0; rank < ranks; ++rank) {
     if (call.sizes->of(rank) == 0) continue;
-    HeldCall block{held.communicator, call, nullptr};
-    block.call.collective = gathers ? Collective::kBroadcast : Collective::kReduce;
-    block.call.root = rank;
-    block.call.count = call.sizes->of(rank);
-    block.call.sizes = nullptr;
+    Call& block = blocks.emplace_back(call);
+    block.collective = gathers ? Collective::kBroadcast : Collective::kReduce;
+    block.root = rank;
+    block.count = call.sizes->of(rank);
+    block.sizes = nullptr;
     if (gathers)
-      block.call.output = at(call.output, rank);
+      block.output = at(call.output, rank);
     else
-      block.call.input = at(call.input, rank);
-    calls.push_back(std::move(block));
+      block.input = at(call.input, rank);
   }
+  return blocks;
+}
+
+// Adds the blocks' calls, or none of them where one would be refused: what was refused has not run.
+Status add_blocks(const HeldCall& held, std::deque<HeldCall>& calls) {
+  std::vector<Call> blocks = blocks_of(held.call, held.communicator->ranks());
+  for (const Call& block : blocks) TUTTI_TRY(held.communicator->check_on_device(block));
+  for (Call& block : blocks) calls.push_back({held.communicator, std::move(block), nullptr});
+  return {};
+}
+
+// A literal, for whoever finds the communicator in use.
+const char* name_of_whole(const Call& call) {
+  return (call.whole == Whole::kItself ? info_of(call.collective).name
+                                       : kWholeNames[static_cast<std::size_t>(call.whole)])
+      .data();
 }
 
 }  // namespace
 
 Status run_on_devices(std::span<HeldCall> calls) {
   std::map<Communicator*, InFlightCall> in_flight;
+  for (const HeldCall& held : calls) {
+    if (in_flight.contains(held.communicator)) continue;
+    InFlightCall own(held.communicator->call_slot(), name_of_whole(held.call));
+    if (!own) return own.status();
+    in_flight.emplace(held.communicator, std::move(own));
+  }
   TransfersOnDevices transfers;
   std::deque<HeldCall> operations;
+  Status first;
   for (const HeldCall& held : calls) {
-    Communicator* const communicator = held.communicator;
     const Call& call = held.call;
-    if (!in_flight.contains(communicator)) {
-      InFlightCall own(communicator->call_slot(), info_of(call.collective).name.data());
-      if (!own) return own.status();
-      in_flight.emplace(communicator, std::move(own));
-    }
+    Status added;
     if (is_point_to_point(call.collective))
       transfers.add(held);
     else if (call.sizes != nullptr)
-      add_blocks(held, operations);
+      added = add_blocks(held, operations);
     else
-      operations.push_back({communicator, call, nullptr});
+      operations.push_back({held.communicator, call, nullptr});
+    if (first) first = std::move(added);
   }
   transfers.begin();  // before any wait for others, who may wait for these
   std::vector<const HeldCall*> left;
   for (const HeldCall& operation : operations) left.push_back(&operation);
-  Status first;
   while (!left.empty()) {
     Round round;
     std::erase_if(

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/communicator.hpp"
+#include "comm/run_operations.hpp"
 #include "model/transfer_price.hpp"
 #include "transports/connection_ops.hpp"
 
@@ -75,6 +76,7 @@ Result<Connection*> PairConnections::from(Rank peer) {
 
 PartOf PairConnections::part_of(const Call& call) {
   if (call.whole == Whole::kItself) return {};
+  if (call.part_number != 0) return {call.whole, call.part_number};
   if (std::exchange(made_by_, call.made_by) != call.made_by) ++calls_of_parts_;
   return {call.whole, calls_of_parts_};
 }
@@ -256,6 +258,19 @@ std::optional<Error> Transfers::own_fault() {
   const bool differs = theirs_.collective != Collective::kNone;
   const auto mismatch = differs ? diagnosis().mismatch_with(peer, theirs_) : std::nullopt;
   return members_.poison(mismatch.value_or(diagnosis().failure_of(peer)));
+}
+
+Status number_parts(std::span<HeldCall> calls) {
+  std::map<Communicator*, InFlightCall> in_flight;
+  for (const HeldCall& held : calls) {
+    if (in_flight.contains(held.communicator)) continue;
+    InFlightCall own(held.communicator->call_slot(), "tuttiGroupEnd");
+    if (!own) return own.status();
+    in_flight.emplace(held.communicator, std::move(own));
+  }
+  for (HeldCall& held : calls)
+    held.call.part_number = held.communicator->pairs().part_of(held.call).number;
+  return {};
 }
 
 double price_transfers(std::span<const Call> calls, Rank rank, std::int32_t ranks,

@@ -29,6 +29,7 @@
 namespace tutti {
 
 class Communicator;
+struct HeldCall;
 
 // The connections of a communicator's sends and receives; opened at first use.
 class PairConnections {
@@ -125,6 +126,12 @@ class Transfers final : public OngoingCall {
   const Flow* faulty_ = nullptr;   // where a message was not what its receive expects
   OperationSignature theirs_;      // that message's send, as far as it says
 };
+
+// Numbers the parts of a group's calls in the order of issue, where host and device memory run one
+// after the other: a rank without a part in a call does not know which of them the others use.
+// kInvalidUsage where another thread is in a call of one of the communicators; nothing is numbered
+// then.
+[[nodiscard]] Status number_parts(std::span<HeldCall> calls);
 
 // What sends and receives of one group would take this rank, in nanoseconds
 // (model/transfer_price.hpp). Those of no elements move nothing and take nothing. Pure.

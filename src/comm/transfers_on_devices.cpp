@@ -15,6 +15,19 @@ namespace tutti {
 using device::Copies;
 using device::CopyEnd;
 
+namespace {
+
+Error elsewhere(Rank rank) {
+  return {Code::kNotSupported,
+          fmt::format("rank {} is in another process, or joined before the program used CUDA; in "
+                      "this version both ends of a send of device memory must be threads of one "
+                      "process",
+                      rank),
+          rank};
+}
+
+}  // namespace
+
 void TransfersOnDevices::add(const HeldCall& held) {
   Communicator& communicator = *held.communicator;
   const PartOf part = communicator.pairs().part_of(held.call);
@@ -27,27 +40,44 @@ void TransfersOnDevices::add(const HeldCall& held) {
   share.transfers.emplace_back(&communicator, Transfer{&held.call, part});
 }
 
-void TransfersOnDevices::begin() {
+TransfersOnDevices::~TransfersOnDevices() {
   for (auto& [job, share] : shares_) {
-    share.status = check(share);
-    // Nobody waits for a rank's sends to itself.
-    if (!share.status && std::ranges::all_of(share.transfers, [](const auto& one) {
-          return one.second.call->root == one.first->rank();
-        }))
-      share.ranks.clear();
-    if (share.status) share.status = post(*job, share);
+    if (share.over) continue;  // else an exception ends the call
+    share.status = make_error(Code::kSystemError, "the call was ended by an exception");
+    tell(*job, share);
   }
 }
 
-Status TransfersOnDevices::check(const Share& share) {
+void TransfersOnDevices::begin() {
+  for (auto& [job, share] : shares_) {
+    share.status = check(*job, share);
+    if (!share.status) {  // nothing is posted, and nobody has been told of these calls
+      share.over = true;
+      continue;
+    }
+    share.status = post(*job, share);
+    if (!share.status) tell(*job, share);
+  }
+}
+
+// What leaves the communicators as they were.
+Status TransfersOnDevices::check(device::Job& job, const Share& share) {
   for (const auto& [rank, communicator] : share.ranks) {
     TUTTI_TRY(communicator->members().manageable(false));
     std::vector<Transfer> sends, receives;  // to itself
+    bool alone = true;
     for (const auto& [of, transfer] : share.transfers) {
-      if (of != communicator || transfer.call->root != rank) continue;
-      (transfer.call->collective == Collective::kSend ? sends : receives).push_back(transfer);
+      if (of != communicator) continue;
+      const Call& call = *transfer.call;
+      if (!job.has(call.root)) return tl::unexpected(elsewhere(call.root));
+      alone = alone && call.root == rank;
+      if (call.root != rank) continue;
+      (call.collective == Collective::kSend ? sends : receives).push_back(transfer);
     }
-    TUTTI_TRY(check_to_self(sends, receives));
+    Status itself = check_to_self(sends, receives);
+    if (!itself && !alone)  // others wait for this rank's part
+      return tl::unexpected(communicator->on_device()->fail(itself.error()));
+    TUTTI_TRY(std::move(itself));
   }
   return {};
 }
@@ -55,27 +85,23 @@ Status TransfersOnDevices::check(const Share& share) {
 Status TransfersOnDevices::post(device::Job& job, Share& share) {
   for (const auto& [communicator, transfer] : share.transfers) {
     const Call& call = *transfer.call;
-    if (!job.has(call.root))
-      return make_error(
-          Code::kNotSupported,
-          fmt::format("rank {} is in another process, or joined before the program used CUDA; in "
-                      "this version both ends of a send of device memory must be threads of one "
-                      "process",
-                      call.root),
-          call.root);
-    const int device = job.device_of(communicator->rank());
+    const Rank rank = communicator->rank();
+    const int device = job.device_of(rank);
     TUTTI_TRY_ASSIGN(const std::uint64_t capture, job.platform().capture_of(device, call.stream));
+    if (capture == 0) TUTTI_TRY(job.follow_last(rank, call.stream));
     const bool sends = call.collective == Collective::kSend;
     auto* const buffer =
         sends ? const_cast<std::byte*>(static_cast<const std::byte*>(call.input))  // only read
               : static_cast<std::byte*>(call.output);
-    TUTTI_TRY_ASSIGN(Copies::Posted posted, job.copies().post({.rank = communicator->rank(),
-                                                               .signature = transfer.signature(),
-                                                               .buffer = buffer,
-                                                               .device = device,
-                                                               .stream = call.stream,
-                                                               .capture = capture}));
-    share.posted.push_back(std::move(posted));
+    TUTTI_TRY(job.copies().post({.rank = rank,
+                                 .peer = call.root,
+                                 .sends = sends,
+                                 .signature = transfer.signature(),
+                                 .buffer = buffer,
+                                 .device = device,
+                                 .stream = call.stream,
+                                 .capture = capture},
+                                share.posted));
   }
   return {};
 }
@@ -85,53 +111,58 @@ Status TransfersOnDevices::look(Share& share, const CopyEnd& end, std::int64_t w
   const Membership& members = share.ranks.at(end.rank)->members();
   if (auto error = members.error()) return tl::unexpected(*std::move(error));
   const Diagnosis here(members, end.signature);
-  share.cause = here.departed(end.peer());
+  share.cause = here.departed(end.peer);
   if (!share.cause && waited_ns >= members.config().op_timeout_ns)
-    share.cause = here.timeout_of(end.peer());
+    share.cause = here.timeout_of(end.peer);
   if (share.cause) return tl::unexpected(poison_error(*share.cause, members.peers()));
   if (waited_ns >= members.config().warn_after_ns && !std::exchange(share.warned, true))
     TUTTI_LOG(members.log(), LogLevel::kWarn, "{} has waited {} s for {}",
-              end.signature.to_string(), waited_ns / 1'000'000'000, members.describe(end.peer()));
+              end.signature.to_string(), waited_ns / 1'000'000'000, members.describe(end.peer));
   return {};
 }
 
-void TransfersOnDevices::finish(device::Job& job, Share& share, Finish finish) {
-  if (!share.status) return;
-  share.status = (job.copies().*finish)(
-      share.posted,
-      [&](const CopyEnd& end, std::int64_t waited_ns) { return look(share, end, waited_ns); });
-  if (share.status) return;
-  for (const Copies::Posted& one : share.posted)
+// The cause comes first, so that every rank tells it; then who waits for these ends; then the rest.
+// Both ends find that they are captured apart, and say so, whoever is first.
+void TransfersOnDevices::tell(device::Job& job, Share& share) {
+  share.over = true;
+  const Error found = share.status.error();
+  for (const device::Copies::Posted& one : share.posted)
     if (const auto theirs = job.copies().differs(one); theirs && !share.cause)
       share.cause = Diagnosis(share.ranks.at(one.end.rank)->members(), one.end.signature)
-                        .mismatch_with(one.end.peer(), *theirs);
-}
-
-// Both ends find that they are captured apart, and say so, whoever is first to poison the job.
-void TransfersOnDevices::tell(Share& share) {
-  const Error found = share.status.error();
-  for (const auto& [rank, communicator] : std::exchange(share.ranks, {})) {
+                        .mismatch_with(one.end.peer, *theirs);
+  for (const auto& [rank, communicator] : share.ranks) {
     if (share.cause) communicator->members().poison(*share.cause);
     if (found.code == Code::kNotSupported) communicator->members().set_error(found);
-    share.status = tl::unexpected(communicator->on_device()->fail(found));
   }
+  job.copies().give_up(share.posted, found);
+  for (const auto& [rank, communicator] : share.ranks)
+    share.status = tl::unexpected(communicator->on_device()->fail(found));
 }
 
 Status TransfersOnDevices::end() {
-  for (auto& [job, share] : shares_) finish(*job, share, &Copies::receive);
-  for (auto& [job, share] : shares_) finish(*job, share, &Copies::send);
   Status first;
   for (auto& [job, share] : shares_) {
-    if (share.status) {
-      for (const auto& [communicator, transfer] : share.transfers)
-        ++communicator->counts().completed;
-      continue;
+    if (!share.over) {
+      share.status = job->copies().await(
+          share.posted, [&share = share](const CopyEnd& end, std::int64_t waited_ns) {
+            return look(share, end, waited_ns);
+          });
+      if (share.status) share.status = note(*job, share);
+      if (!share.status) tell(*job, share);
     }
-    job->copies().give_up(share.posted, share.status.error());
-    tell(share);
-    if (first) first = std::move(share.status);
+    if (!share.status && first) first = share.status;
   }
   return first;
+}
+
+// What comes later on other streams of these ranks comes after their copies.
+Status TransfersOnDevices::note(device::Job& job, Share& share) {
+  share.cause.reset();  // of a look after which the peer came
+  share.over = true;
+  for (const Copies::Posted& one : share.posted)
+    if (one.end.capture == 0) TUTTI_TRY(job.note_last(one.end.rank, one.end.stream));
+  for (const auto& [communicator, transfer] : share.transfers) ++communicator->counts().completed;
+  return {};
 }
 
 }  // namespace tutti

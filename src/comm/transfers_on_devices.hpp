@@ -17,12 +17,19 @@ namespace tutti {
 
 class TransfersOnDevices {
  public:
+  TransfersOnDevices() = default;
+  TransfersOnDevices(const TransfersOnDevices&) = delete;
+  TransfersOnDevices& operator=(const TransfersOnDevices&) = delete;
+  ~TransfersOnDevices();
+
   // Before begin(), in the order of issue. The call outlives the object.
   void add(const HeldCall& held);
-  // Posts all of them; waits for nobody.
+  // Posts all of them; waits for nobody. end() tells what went wrong.
   void begin();
-  // Returns when all are on their streams. Errors: the first; its communicator is poisoned, but
-  // where only a send to itself has no counterpart and concerns no other rank. The others' go on.
+  // Returns when all are on their streams. Errors: the first. Its communicator is poisoned, unless
+  // the call was refused before anybody was told of it: kInvalidUsage after a finalize or for a
+  // send to itself without a receive, kNotSupported for a peer in another process. The others' go
+  // on.
   [[nodiscard]] Status end();
 
  private:
@@ -34,15 +41,14 @@ class TransfersOnDevices {
     Status status;
     std::optional<Poison> cause;  // of the status, if a look has found it
     bool warned = false;          // of a wait
+    bool over = false;            // nothing of it waits, and its error is told
   };
-  [[nodiscard]] static Status check(const Share& share);
+  [[nodiscard]] static Status check(device::Job& job, const Share& share);
   [[nodiscard]] static Status post(device::Job& job, Share& share);
   [[nodiscard]] static Status look(Share& share, const device::CopyEnd& end,
                                    std::int64_t waited_ns);
-  using Finish = Status (device::Copies::*)(std::span<const device::Copies::Posted>,
-                                            const device::Copies::Look&);
-  static void finish(device::Job& job, Share& share, Finish finish);
-  static void tell(Share& share);
+  [[nodiscard]] static Status note(device::Job& job, Share& share);
+  static void tell(device::Job& job, Share& share);
 
   std::map<device::Job*, Share> shares_;
 };

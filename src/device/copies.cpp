@@ -10,13 +10,14 @@
 
 namespace tutti::device {
 
-// Guarded by the object's mutex. Once both have come the ends stay as they are.
+// Guarded by the object's mutex. Once both have come the ends stay as they are, and the thread of
+// the second one alone uses the events until `copied`.
 struct Copies::Meeting {
   std::optional<CopyEnd> send, receive;
-  Event marked = nullptr;      // what the sender's stream held before
-  Event copy_ended = nullptr;  // on the receiver's stream
-  bool claimed = false;        // while the receiver is enqueuing the copy
-  bool copied = false;         // it has
+  Event marked = nullptr;      // what the first one's stream held before
+  Event copy_ended = nullptr;  // on the second one's
+  bool claimed = false;        // while the copy is being enqueued
+  bool copied = false;         // it has been
   std::optional<Error> error;  // of either end
 };
 
@@ -25,16 +26,19 @@ Copies::~Copies() {
 }
 
 Result<Event> Copies::take_event(int device) {
-  const Lock lock(mutex_);
-  std::vector<Event>& free = free_[device];
-  if (free.empty()) {
-    TUTTI_TRY_ASSIGN(const Event made, platform_.make_event(device));
-    events_.push_back(made);
-    return made;
+  {
+    const Lock lock(mutex_);
+    std::vector<Event>& free = free_[device];
+    if (!free.empty()) {
+      const Event event = free.back();
+      free.pop_back();
+      return event;
+    }
   }
-  const Event event = free.back();
-  free.pop_back();
-  return event;
+  TUTTI_TRY_ASSIGN(const Event made, platform_.make_event(device));
+  const Lock lock(mutex_);
+  events_.push_back(made);
+  return made;
 }
 
 // At once: a stream that waits for an event waits for what it marked when that was enqueued.
@@ -43,57 +47,33 @@ void Copies::put_back(int device, Event event) {
   free_[device].push_back(event);
 }
 
-Result<Copies::Posted> Copies::post(const CopyEnd& end) {
-  Event marked = nullptr;
-  if (end.sends()) {
-    TUTTI_TRY_ASSIGN(marked, take_event(end.device));
-    TUTTI_TRY(platform_.record(marked, end.device, end.stream));
-  }
-  const Lock lock(mutex_);
-  const auto pair = end.sends() ? std::pair(end.rank, end.peer()) : std::pair(end.peer(), end.rank);
-  const auto side = end.sends() ? &Meeting::send : &Meeting::receive;
+Status Copies::post(const CopyEnd& end, std::vector<Posted>& posted) {
+  TUTTI_TRY_ASSIGN(const Event event, take_event(end.device));
+  TUTTI_TRY(platform_.record(event, end.device, end.stream));
+  Lock lock(mutex_);
+  const auto pair = end.sends ? std::pair(end.rank, end.peer) : std::pair(end.peer, end.rank);
+  const auto side = end.sends ? &Meeting::send : &Meeting::receive;
   auto& meetings = waiting_[pair];
   auto at = std::ranges::find_if(meetings, [&](const auto& one) { return !((*one).*side); });
-  if (at == meetings.end()) at = meetings.insert(at, std::make_shared<Meeting>());
-  std::shared_ptr<Meeting> meeting = *at;
-  (*meeting).*side = end;
-  if (end.sends()) meeting->marked = marked;
-  if (meeting->send && meeting->receive) meetings.erase(at);
-  changed_.notify_all();
-  return Posted{end, std::move(meeting)};
-}
-
-// Waits for receivers that are enqueuing a copy: its buffers may be freed afterwards.
-void Copies::give_up(std::span<const Posted> posted, const Error& error) {
-  Lock lock(mutex_);
-  for (const Posted& one : posted)
-    if (!one.meeting->error) one.meeting->error = error;
-  changed_.notify_all();
-  for (const Posted& one : posted) changed_.wait(lock, [&] { return !one.meeting->claimed; });
-}
-
-void Copies::abort() {
-  const Lock lock(mutex_);
-  aborted_ = true;
-  changed_.notify_all();
-}
-
-Status Copies::await(const Posted& posted, const std::function<bool()>& there, const Look& look,
-                     Lock& lock) {
-  constexpr std::chrono::milliseconds kEvery(100);
-  const Meeting& meeting = *posted.meeting;
-  const auto over = [&] { return there() || meeting.error || aborted_; };
-  const std::int64_t since_ns = now_ns();
-  while (!changed_.wait_for(lock, kEvery, over)) {
-    lock.unlock();
-    const Status looked = look(posted.end, now_ns() - since_ns);
-    lock.lock();
-    // A peer that has done its part meanwhile may leave.
-    if (!looked && !over()) return looked;
-  }
-  if (there()) return {};
+  const bool second = at != meetings.end();
+  if (!second) at = meetings.insert(at, std::make_shared<Meeting>());
+  posted.push_back({end, *at, second});
+  Meeting& meeting = *posted.back().meeting;
+  meeting.*side = end;
+  (second ? meeting.copy_ended : meeting.marked) = event;
+  if (!second) return {};
+  meetings.erase(at);
   if (meeting.error) return tl::unexpected(*meeting.error);
-  return make_error(Code::kRemoteError, "the communicator was aborted");
+  meeting.claimed = true;
+  // CUDA may wait for kernels here, and these for what other threads are to enqueue.
+  lock.unlock();
+  Status enqueued = copy(meeting, end.sends);
+  lock.lock();
+  meeting.claimed = false;
+  meeting.copied = enqueued.has_value();
+  if (!enqueued && !meeting.error) meeting.error = enqueued.error();
+  changed_.notify_all();
+  return enqueued;
 }
 
 namespace {
@@ -122,68 +102,74 @@ Status check_ends(const CopyEnd& send, const CopyEnd& receive) {
 std::optional<OperationSignature> Copies::differs(const Posted& posted) {
   const Lock lock(mutex_);
   const Meeting& meeting = *posted.meeting;
-  const auto& other = posted.end.sends() ? meeting.receive : meeting.send;
+  const auto& other = posted.end.sends ? meeting.receive : meeting.send;
   if (!other || are_alike(posted.end.signature, other->signature)) return std::nullopt;
   return other->signature;
 }
 
-// In the receiver's thread, which alone uses a claimed meeting's events.
-Status Copies::copy(Meeting& meeting) {
+// In the thread of the end that came second. In place, as a root's own block may be, nothing moves.
+Status Copies::copy(Meeting& meeting, bool sends) {
   const CopyEnd &from = *meeting.send, &to = *meeting.receive;
   TUTTI_TRY(check_ends(from, to));
-  TUTTI_TRY_ASSIGN(meeting.copy_ended, take_event(to.device));
-  TUTTI_TRY(platform_.wait(to.device, to.stream, meeting.marked));
-  TUTTI_TRY(platform_.copy(to.device, to.stream, to.buffer, from.buffer,
-                           to.signature.count * element_bytes(to.signature.type)));
-  return platform_.record(meeting.copy_ended, to.device, to.stream);
+  const CopyEnd& own = sends ? from : to;
+  TUTTI_TRY(platform_.wait(own.device, own.stream, meeting.marked));
+  if (from.buffer != to.buffer)
+    TUTTI_TRY(platform_.copy(own.device, own.stream, to.buffer, from.buffer,
+                             to.signature.count * element_bytes(to.signature.type)));
+  return platform_.record(meeting.copy_ended, own.device, own.stream);
 }
 
-Status Copies::receive_one(const Posted& posted, const Look& look) {
+Status Copies::await_one(const Posted& posted, const Look& look) {
+  constexpr std::chrono::milliseconds kEvery(100);
   Meeting& meeting = *posted.meeting;
+  const auto over = [&] { return meeting.copied || meeting.error || aborted_; };
+  const std::int64_t since_ns = now_ns();
   Lock lock(mutex_);
-  TUTTI_TRY(await(
-      posted, [&] { return meeting.send && !meeting.error; }, look, lock));
-  meeting.claimed = true;
-  // CUDA may wait for kernels here, and these for what other threads are to enqueue.
-  lock.unlock();
-  Status enqueued = copy(meeting);
-  lock.lock();
-  meeting.claimed = false;
-  meeting.copied = enqueued.has_value();
-  changed_.notify_all();
-  return enqueued;
-}
-
-Status Copies::send_one(const Posted& posted, const Look& look) {
-  Meeting& meeting = *posted.meeting;
-  {
-    Lock lock(mutex_);
-    TUTTI_TRY(await(
-        posted, [&] { return meeting.copied; }, look, lock));
+  while (!changed_.wait_for(lock, kEvery, over)) {
+    lock.unlock();
+    const Status looked = look(posted.end, now_ns() - since_ns);
+    lock.lock();
+    // A peer that has come meanwhile may leave.
+    if (looked || over() || meeting.claimed) continue;
+    meeting.error = looked.error();
+    return looked;
   }
-  TUTTI_TRY(platform_.wait(posted.end.device, posted.end.stream, meeting.copy_ended));
-  put_back(posted.end.device, meeting.marked);
-  put_back(meeting.receive->device, meeting.copy_ended);
-  return {};
+  changed_.wait(lock, [&] { return !meeting.claimed; });
+  if (meeting.copied) return {};
+  if (meeting.error) return tl::unexpected(*meeting.error);
+  return make_error(Code::kRemoteError, "the communicator was aborted");
 }
 
-Status Copies::finish_all(std::span<const Posted> posted, bool sends, Finish finish,
-                          const Look& look) {
+Status Copies::await(std::span<const Posted> posted, const Look& look) {
   for (const Posted& one : posted) {
-    if (one.end.sends() != sends) continue;
-    Status finished = (this->*finish)(one, look);
-    if (finished) continue;
-    give_up(posted, finished.error());
-    return finished;
+    if (one.second) continue;
+    TUTTI_TRY(await_one(one, look));
+    TUTTI_TRY(platform_.wait(one.end.device, one.end.stream, one.meeting->copy_ended));
+    const CopyEnd& other = one.end.sends ? *one.meeting->receive : *one.meeting->send;
+    put_back(one.end.device, one.meeting->marked);
+    put_back(other.device, std::exchange(one.meeting->copy_ended, nullptr));
   }
   return {};
 }
 
-Status Copies::receive(std::span<const Posted> posted, const Look& look) {
-  return finish_all(posted, false, &Copies::receive_one, look);
+void Copies::give_up(std::span<const Posted> posted, const Error& error) {
+  Lock lock(mutex_);
+  for (const Posted& one : posted)
+    if (!one.meeting->copied && !one.meeting->error) one.meeting->error = error;
+  changed_.notify_all();
+  for (const Posted& one : posted) {
+    changed_.wait(lock, [&] { return !one.meeting->claimed; });
+    if (one.second || !one.meeting->copied || one.meeting->copy_ended == nullptr) continue;
+    lock.unlock();
+    static_cast<void>(platform_.wait(one.end.device, one.end.stream, one.meeting->copy_ended));
+    lock.lock();
+  }
 }
-Status Copies::send(std::span<const Posted> posted, const Look& look) {
-  return finish_all(posted, true, &Copies::send_one, look);
+
+void Copies::abort() {
+  const Lock lock(mutex_);
+  aborted_ = true;
+  changed_.notify_all();
 }
 
 }  // namespace tutti::device

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives between ranks of one process, as copies by the devices' copy engines.
+// Sends and receives between ranks of one process, as copies that CUDA enqueues on a stream.
 //
-// Each end posts its part: a send marks its stream, a receive names a place. The k-th send of a
-// rank to another meets that one's k-th receive. Once both are there the receiver's stream waits
-// for the sender's mark and copies, and the sender's stream goes on behind the copy. So nothing is
-// staged, no kernel runs, and each thread touches the streams of its own ranks alone. Any thread.
+// Each end posts its part and marks its stream there. The k-th send of a rank to another meets that
+// one's k-th receive. The end that comes second enqueues the copy at once, on its own stream,
+// behind the mark of the first; the first one's stream goes on behind the copy. So a thread waits
+// for posts alone, and uses no streams but those of its own ranks. Nothing is staged. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -27,14 +27,13 @@ namespace tutti::device {
 // One end of a copy.
 struct CopyEnd {
   Rank rank = 0;
-  OperationSignature signature;  // kSend or kRecv; its root is the other end
+  Rank peer = 0;
+  bool sends = false;
+  OperationSignature signature;  // of the call; both ends have equal counts, types and plans
   std::byte* buffer = nullptr;   // a send's is only read
   int device = 0;                // the rank's
   Stream stream = nullptr;       // of that device
   std::uint64_t capture = 0;     // that the stream is in (Platform::capture_of)
-
-  [[nodiscard]] bool sends() const { return signature.collective == Collective::kSend; }
-  [[nodiscard]] Rank peer() const { return signature.root; }
 };
 
 class Copies {
@@ -48,38 +47,31 @@ class Copies {
   struct Posted {
     CopyEnd end;
     std::shared_ptr<Meeting> meeting;
+    bool second = false;  // of both ends: the copy is on its stream
   };
-  // Makes an end known to its peer. Never waits for it. Errors: those of Platform's events.
-  [[nodiscard]] Result<Posted> post(const CopyEnd& end);
+  // Makes an end known to its peer, or enqueues the copy if that has come; adds it to `posted`.
+  // Waits for nobody. Errors: those of Platform; where the peer has come kInvalidUsage if the calls
+  // differ, and kNotSupported if both ends are not in one capture or in none. The peer gets the
+  // same error.
+  [[nodiscard]] Status post(const CopyEnd& end, std::vector<Posted>& posted);
 
   // Called ten times a second while an end waits for its peer: an error ends the wait.
   using Look = std::function<Status(const CopyEnd& end, std::int64_t waited_ns)>;
-  // Return when the receives, or the sends, among ends that this thread posted are on its
-  // streams. receive() waits for posts alone, send() for the receivers' receive(): so threads that
-  // post everything, then receive on all their communicators, then send on all, never wait for each
-  // other in a circle. Errors: those of `look`; kInvalidUsage where both ends differ and
-  // kNotSupported where they are in different captures, at both ends; kRemoteError after abort().
-  // After an error all these ends have failed, and say so to their peers.
-  [[nodiscard]] Status receive(std::span<const Posted> posted, const Look& look);
-  [[nodiscard]] Status send(std::span<const Posted> posted, const Look& look);
+  // Returns when the streams of these ends, which this thread posted, go on behind the copies.
+  // Errors: those of `look`, the peer's, kRemoteError after abort(). Give all of them up then.
+  [[nodiscard]] Status await(std::span<const Posted> posted, const Look& look);
+  // Ends that come to nothing more: their peers get the error, if they come at all. Streams go on
+  // behind copies that were enqueued all the same, since the buffers are the program's again.
+  void give_up(std::span<const Posted> posted, const Error& error);
   // The other end's call, if it has come and differs.
   [[nodiscard]] std::optional<OperationSignature> differs(const Posted& posted);
-  // Ends that come to nothing: their peers get the error.
-  void give_up(std::span<const Posted> posted, const Error& error);
   // Ends every wait.
   void abort();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  using Finish = Status (Copies::*)(const Posted&, const Look&);
-  [[nodiscard]] Status finish_all(std::span<const Posted> posted, bool sends, Finish finish,
-                                  const Look& look);
-  [[nodiscard]] Status receive_one(const Posted& posted, const Look& look);
-  [[nodiscard]] Status send_one(const Posted& posted, const Look& look);
-  // With the lock, except while it looks.
-  [[nodiscard]] Status await(const Posted& posted, const std::function<bool()>& there,
-                             const Look& look, Lock& lock);
-  [[nodiscard]] Status copy(Meeting& meeting);
+  [[nodiscard]] Status await_one(const Posted& posted, const Look& look);
+  [[nodiscard]] Status copy(Meeting& meeting, bool sends);
   [[nodiscard]] Result<Event> take_event(int device);
   void put_back(int device, Event event);
 

@@ -277,9 +277,14 @@ class CudaPlatform final : public Platform {
   }
 
   Status copy(int device, Stream stream, void* to, const void* from, std::uint64_t bytes) override {
-    const DeviceOfStream here(device, stream_of(stream));
-    return checked(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)),
-                   "cannot enqueue a copy", device);
+    int before = 0;
+    TUTTI_TRY(checked(cudaGetDevice(&before), "no current device", device));
+    if (before != device)
+      TUTTI_TRY(checked(cudaSetDevice(device), "cannot be made current", device));
+    const cudaError_t error =
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream));
+    if (before != device) static_cast<void>(cudaSetDevice(before));
+    return checked(error, "cannot enqueue a copy", device);
   }
 
   int device_of(const void* memory) override {

@@ -82,7 +82,7 @@ Job::~Job() {
 void Job::free_all() {
   for (Member& member : members_) {
     member.last = nullptr;
-    for (Event* const event : {&member.arrived, &member.launched})
+    for (Event* const event : {&member.arrived, &member.launched, &member.noted})
       if (*event != nullptr) platform_.release_event(std::exchange(*event, nullptr));
     for (std::byte** const memory : {&member.segment, &member.table_room, &member.plans})
       if (*memory != nullptr) platform_.release(member.device, std::exchange(*memory, nullptr));
@@ -455,6 +455,25 @@ void Job::abort() {
   const std::lock_guard lock(mutex_);
   aborted_ = true;
   changed_.notify_all();
+}
+
+// The thread of the rank is in no launch meanwhile.
+Status Job::follow_last(Rank rank, Stream stream) {
+  const Member& member = members_[at(rank)];
+  if (member.last == nullptr) return {};
+  TUTTI_TRY_ASSIGN(const std::uint64_t id, platform_.id_of(member.device, stream));
+  return member.last_stream == id ? Status() : platform_.wait(member.device, stream, member.last);
+}
+
+Status Job::note_last(Rank rank, Stream stream) {
+  Member& member = members_[at(rank)];
+  TUTTI_TRY(follow_last(rank, stream));
+  TUTTI_TRY_ASSIGN(member.last_stream, platform_.id_of(member.device, stream));
+  if (member.noted == nullptr) {
+    TUTTI_TRY_ASSIGN(member.noted, platform_.make_event(member.device));
+  }
+  member.last = member.noted;
+  return platform_.record(member.noted, member.device, stream);
 }
 
 void Job::drain(Rank rank) {

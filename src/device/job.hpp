@@ -134,6 +134,10 @@ class Job {
   // Ends all operations on all ranks, and every await(); what is enqueued later is refused. No CUDA
   // call: another thread may be in one that waits for these very kernels.
   void abort();
+  // For what a rank's thread enqueues by itself: lets a stream go on behind the rank's last call,
+  // as calls of a communicator run in the order of issue, and makes what is on it now the last.
+  [[nodiscard]] Status follow_last(Rank rank, Stream stream);
+  [[nodiscard]] Status note_last(Rank rank, Stream stream);
   // Returns when all that this rank has enqueued has ended.
   void drain(Rank rank);
 
@@ -148,8 +152,8 @@ class Job {
     std::byte* plans = nullptr;
     std::uint64_t plan_bytes = 0;        // taken of these
     std::vector<std::byte*> more_plans;  // once they are full
-    Event arrived = nullptr, launched = nullptr;
-    Event last = nullptr;           // after the last launch; one of the device's ranks'
+    Event arrived = nullptr, launched = nullptr, noted = nullptr;
+    Event last = nullptr;           // after the last call; one of the device's ranks'
     std::uint64_t last_stream = 0;  // of this rank's last call, by id
   };
   // Calls of the ranks of one device that have come so far.

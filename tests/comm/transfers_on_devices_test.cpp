@@ -150,6 +150,103 @@ TEST(TransfersOnDevices, GroupsOfSeveralCommunicatorsDoNotWaitInACircle) {
   }
 }
 
+// A group's collective waits for a rank whose send comes first, in a call of its own.
+TEST(TransfersOnDevices, ASendAloneNeedsNothingOfThePeersGroupButItsReceive) {
+  for (const int devices : {1, 2}) {
+    Job job({.devices = devices});
+    Values sent(30, 4), received(30), summed[2] = {Values(8, 1), Values(8, 1)};
+    together(
+        [&] {
+          ASSERT_TRUE(group(job, 0, {sum(summed[0]), receive(received, 1)}));
+        },
+        [&] {
+          ASSERT_TRUE(job.call(1, send(sent, 0)));
+          ASSERT_TRUE(job.call(1, sum(summed[1])));
+        });
+    job.synchronize();
+    EXPECT_EQ(received, sent);
+    EXPECT_THAT(summed[0], Each(2));
+  }
+}
+
+// Rank 0's first receive comes from a rank that itself waits for one that waits for rank 0.
+TEST(TransfersOnDevices, ReceivesOfAGroupWaitForNoOrder) {
+  Job job({.ranks = 3, .devices = 3});
+  Values one(5, 1), two(5, 2), received[2] = {Values(5), Values(5)}, between(5);
+  together(
+      [&] {
+        ASSERT_TRUE(group(job, 0, {receive(received[0], 1), receive(received[1], 2)}));
+      },
+      [&] {
+        ASSERT_TRUE(job.call(1, receive(between, 2)));
+        ASSERT_TRUE(job.call(1, send(one, 0)));
+      },
+      [&] {
+        ASSERT_TRUE(job.call(2, send(two, 0)));
+        ASSERT_TRUE(job.call(2, send(two, 1)));
+      });
+  job.synchronize();
+  EXPECT_EQ(received[0], one);
+  EXPECT_EQ(received[1], two);
+  EXPECT_EQ(between, two);
+}
+
+// In either order of the communicators.
+TEST(TransfersOnDevices, SendsAloneMeetAGroupOfSeveralCommunicators) {
+  Job jobs[] = {Job({}), Job({})};
+  for (const std::size_t first : {0, 1}) {
+    Values sent(7, 3), received[2] = {Values(7), Values(7)};
+    together(
+        [&] {
+          HeldCall calls[] = {jobs[0].hold(0, receive(received[0], 1)),
+                              jobs[1].hold(0, receive(received[1], 1))};
+          ASSERT_TRUE(run_on_devices(calls));
+        },
+        [&] {
+          ASSERT_TRUE(jobs[first].call(1, send(sent, 0)));
+          ASSERT_TRUE(jobs[1 - first].call(1, send(sent, 0)));
+        });
+    for (Job& job : jobs) job.synchronize();
+    EXPECT_EQ(received[0], sent);
+    EXPECT_EQ(received[1], sent);
+  }
+}
+
+// A communicator's calls on several streams run in the order of issue.
+TEST(TransfersOnDevices, ASendComesAfterTheCallBeforeItOnAnotherStream) {
+  Job job({});
+  Values data[2] = {Values(20, 1), Values(20, 1)}, received(20);
+  std::atomic<bool> begin{false};
+  job.stream(0).enqueue([&] { begin.wait(false); });
+  together([&] { ASSERT_TRUE(job.call(0, sum(data[0]))); },
+           [&] { ASSERT_TRUE(job.call(1, sum(data[1]))); });
+  EmulatedStream other;
+  Call sending = send(data[0], 1);
+  sending.stream = &other;
+  HeldCall held{&job.of(0), sending, nullptr};
+  together(
+      [&] {
+        ASSERT_TRUE(run_on_devices({&held, 1}));
+      },
+      [&] { ASSERT_TRUE(job.call(1, receive(received, 0))); });
+  EXPECT_TRUE(other.waits_for_an_event());
+  begin = true;
+  begin.notify_all();
+  job.synchronize();
+  EXPECT_THAT(received, Each(2));
+  job.of(0).on_device()->drain();
+}
+
+TEST(TransfersOnDevices, WhatIsRefusedAfterAFinalizeTellsNobody) {
+  Job job({});
+  Values data(3);
+  ASSERT_TRUE(job.of(0).finalize());
+  const Status status = job.call(0, send(data, 1));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInvalidUsage);
+  EXPECT_FALSE(job.of(1).error());
+}
+
 TEST(TransfersOnDevices, EndsThatDifferAreToldToBoth) {
   for (const bool type_differs : {false, true}) {
     Job job({});
@@ -175,12 +272,8 @@ TEST(TransfersOnDevices, EndsThatDifferAreToldToBoth) {
 }
 
 TEST(TransfersOnDevices, WhoDoesNotCallInTimeIsNamed) {
-  const Folder folder;
-  const std::string log = folder.path() / "log";
-  Config config = with(&Config::op_timeout_ns, 1'000'000);
-  config.warn_after_ns = 1'000'000;
   for (const bool sends : {true, false}) {
-    Job job({.ranks = 3, .config = config});
+    Job job({.ranks = 3, .config = with(&Config::op_timeout_ns, 1'000'000)});
     Values data(10);
     const Status status = job.call(0, sends ? send(data, 2) : receive(data, 2));
     ASSERT_FALSE(status);
@@ -219,26 +312,34 @@ TEST(TransfersOnDevices, AWaitIsWarnedOf) {
 TEST(TransfersOnDevices, WhoLeavesWithoutTheCallEndsIt) {
   Job job({});
   Values data(10);
-  together([&] { job.leave(1); },
-           [&] {
-             const Status status = job.call(0, receive(data, 1));
-             ASSERT_FALSE(status);
-             EXPECT_EQ(status.error().code, Code::kRemoteError);
-             EXPECT_THAT(status.error().message,
-                         HasSubstr("left the communicator without calling send of 10 int32 to "
-                                   "rank 0"));
-           });
+  together(
+      [&] {
+        EXPECT_TRUE(eventually([&] { return job.of(0).call_slot().call() != nullptr; }));
+        job.leave(1);
+      },
+      [&] {
+        const Status status = job.call(0, receive(data, 1));
+        ASSERT_FALSE(status);
+        EXPECT_EQ(status.error().code, Code::kRemoteError);
+        EXPECT_THAT(status.error().message,
+                    HasSubstr("left the communicator without calling send of 10 int32 to "
+                              "rank 0"));
+      });
 }
 
 TEST(TransfersOnDevices, AnAbortEndsAWait) {
   Job job({});
   Values data(10);
-  together([&] { job.of(1).abort(); },
-           [&] {
-             const Status status = job.call(0, send(data, 1));
-             ASSERT_FALSE(status);
-             EXPECT_EQ(status.error().code, Code::kRemoteError) << status.error().message;
-           });
+  together(
+      [&] {
+        EXPECT_TRUE(eventually([&] { return job.of(0).call_slot().call() != nullptr; }));
+        job.of(1).abort();
+      },
+      [&] {
+        const Status status = job.call(0, send(data, 1));
+        ASSERT_FALSE(status);
+        EXPECT_EQ(status.error().code, Code::kRemoteError) << status.error().message;
+      });
 }
 
 // The graph copies what is there at each replay.

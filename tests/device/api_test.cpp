@@ -25,6 +25,10 @@ class TwoDevices : public test::EmulatedPlatform {
   TwoDevices() : EmulatedPlatform({.devices = 2, .blocks = 64}) {}
   Result<int> current_device() override { return next_++ % 2; }
   int device_of(const void* memory) override { return memory == on_host ? -1 : 0; }
+  std::string out_of_reach(int, const void* memory) override {
+    return memory == elsewhere ? "memory of device 7" : "";
+  }
+  std::atomic<const void*> elsewhere{nullptr};
   std::atomic<const void*> on_host{nullptr};
 
  private:
@@ -141,6 +145,51 @@ TEST(DeviceApi, GatherVAndScatterVAreEachOthersInverse) {
   });
 }
 
+// The root's own block stays where it is.
+TEST(DeviceApi, GatherVInPlace) {
+  as_ranks([](int rank, tuttiComm_t comm, tuttiStream_t stream, const auto& synchronize) {
+    const Layout all(3, [](int peer) { return count_of(peer, 0); });
+    const auto own = static_cast<std::size_t>(rank);
+    Values whole(all.length, kUntouched), mine(all.counts[own]);
+    std::int32_t* const input = rank == 0 ? whole.data() + all.displacements[own] : mine.data();
+    for (std::size_t i = 0; i < all.counts[own]; ++i) input[i] = value_of(rank, 0, i);
+    ASSERT_EQ(tuttiGatherv(input, all.counts[own], whole.data(), all.counts.data(),
+                           all.displacements.data(), tuttiInt32, 0, comm, stream),
+              tuttiSuccess)
+        << tuttiGetLastError(comm);
+    synchronize();
+    if (rank == 0) {
+      EXPECT_EQ(whole, all.filled([](int from, std::size_t i) { return value_of(from, 0, i); }));
+    }
+  });
+}
+
+// Rank 2 has no block of the first call, and cannot tell that it is one of device memory.
+TEST(DeviceApi, CallsOfAGroupHaveOneOrderOnAllRanks) {
+  as_ranks([](int rank, tuttiComm_t comm, tuttiStream_t stream, const auto& synchronize) {
+    const std::vector<std::size_t> first{4, 4, 0}, second{4, 4, 4}, places{0, 4, 8};
+    const auto own = static_cast<std::size_t>(rank);
+    const Values mine(4, rank);
+    Values one(12, kUntouched), two(12, kUntouched);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    EXPECT_EQ(tuttiGatherv(mine.data(), first[own], one.data(), first.data(), places.data(),
+                           tuttiInt32, 0, comm, stream),
+              tuttiSuccess);
+    EXPECT_EQ(tuttiGatherv(mine.data(), second[own], two.data(), second.data(), places.data(),
+                           tuttiInt32, 1, comm, stream),
+              tuttiSuccess);
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+    synchronize();
+    const std::int32_t u = kUntouched;
+    if (rank == 0) {
+      EXPECT_EQ(one, (Values{0, 0, 0, 0, 1, 1, 1, 1, u, u, u, u}));
+    }
+    if (rank == 1) {
+      EXPECT_EQ(two, (Values{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}));
+    }
+  });
+}
+
 // In place and not.
 TEST(DeviceApi, AllGatherVGivesEveryRankEveryBlock) {
   as_ranks([](int rank, tuttiComm_t comm, tuttiStream_t stream, const auto& synchronize) {
@@ -179,6 +228,28 @@ TEST(DeviceApi, ReduceScatterVGivesEveryRankTheSumOfItsBlock) {
         ASSERT_EQ(output[i], value_of(0, rank, i) + value_of(1, rank, i) + value_of(2, rank, i));
     }
   });
+}
+
+// A buffer of which only a later block would tell: nothing of the call runs, and it may come again.
+TEST(DeviceApi, ARefusedCallOfBlocksHasNotRun) {
+  Values elsewhere(40, 1);
+  platform().elsewhere = elsewhere.data();
+  as_ranks([&](int rank, tuttiComm_t comm, tuttiStream_t stream, const auto& synchronize) {
+    const std::vector<std::size_t> counts{40, 40, 40};
+    Values mine(40, rank), received(120);
+    const auto call = [&](const void* input) {
+      return tuttiAllGatherv(input, 40, received.data(), counts.data(), nullptr, tuttiInt32, comm,
+                             stream);
+    };
+    if (rank == 1) {
+      EXPECT_EQ(call(elsewhere.data()), tuttiInvalidArgument);
+      EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("sendbuff is memory of device 7"));
+    }
+    EXPECT_EQ(call(mine.data()), tuttiSuccess) << tuttiGetLastError(comm);
+    synchronize();
+    for (std::size_t i = 0; i < 120; ++i) ASSERT_EQ(received[i], static_cast<int>(i / 40));
+  });
+  platform().elsewhere = nullptr;
 }
 
 TEST(DeviceApi, OneKindOfMemoryForBothBuffers) {
