@@ -168,6 +168,8 @@ template <class Block>
   const Shared& shared = block.shared();
   std::uint32_t found = kNoLane;
   Patience patience;
+  Patience::Answer answer = Patience::Answer::kGoOn;
+  bool goes_on = true;
   block.look([&] {
     bool open = false;
     for (std::uint32_t lane = 0; lane < shared.view.lane_count; ++lane) {
@@ -178,16 +180,13 @@ template <class Block>
       return true;
     }
     if (!open) return true;
-    bool goes_on = true;
-    if (block.thread() == 0) {
-      const Patience::Answer answer = patience.wait(block);
-      if (answer == Patience::Answer::kOver) raise_timeout(block);
-      goes_on = answer == Patience::Answer::kGoOn;
-    }
-    if (block.all(goes_on)) return false;
-    if (block.thread() == 0) block.shared().gave_up = true;
-    return true;
+    if (block.thread() == 0) answer = patience.wait(block);
+    goes_on = block.all(answer == Patience::Answer::kGoOn);
+    return !goes_on;
   });
+  if (goes_on || block.thread() != 0) return found;
+  block.shared().gave_up = true;
+  if (answer == Patience::Answer::kOver) raise_timeout(block);
   return found;
 }
 
