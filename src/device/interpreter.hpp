@@ -18,8 +18,8 @@ inline constexpr int kPacketThreads = 256;
 inline constexpr int kPacketBlocks = 4;
 
 // Those of the others. 384 that copy 8 x 16 bytes each have enough on their way to keep a
-// processor's share of the memory busy; they have up to 168 registers. A sanitizer needs registers
-// of its own, so programs for one are built with fewer threads.
+// processor's share of the memory busy; they take up to 128 registers, so one block fits. A
+// sanitizer needs registers of its own, so programs for one are built with fewer threads.
 #ifdef TUTTI_DEVICE_THREADS
 inline constexpr int kInterpreterThreads = TUTTI_DEVICE_THREADS;
 #else

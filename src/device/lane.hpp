@@ -215,15 +215,17 @@ TUTTI_HD inline void write_header(End& end, Messages messages, std::uint64_t sig
 }
 template <class Block>
 TUTTI_HD void tell(Block& block, End& end, Messages messages, std::uint64_t bytes) {
-  if (messages == Messages::kSlots) {
+  if constexpr (Block::kPackets) {
+    // They speak for themselves.
+  } else if (messages == Messages::kSlots) {
     block.publish(end.words->produced, end.own.next + 1);
-  } else if (messages == Messages::kCells) {
+  } else {
     Cell* const cells = end.cells + std::size_t{end.slot} * end.cells_per_slot;
     // The first alone says that the message is there; the others say to which their bytes belong.
     for (std::uint32_t i = cells_for(bytes); i-- > 0;)
       block.publish(cells[i].epoch, connection_detail::epoch_of_next(end));
   }
-  connection_detail::advance(end);  // packets speak for themselves
+  connection_detail::advance(end);
 }
 
 // Of a message that this thread sends or gives the credit of, as `visit(end, sends)`.

@@ -257,7 +257,11 @@ template <class Fold, PacketFormat format, class Block>
 TUTTI_HD_COLD std::uint32_t move_lines(Block& block, std::uint32_t place) {
   LinePart header{};
   const std::uint32_t group = group_of<format>(block);
-  block.together([&] { header = fetch_header<format>(block, group); });
+  const auto ask = [&] { header = fetch_header<format>(block, group); };
+  if (place == 0)
+    block.together(ask);
+  else
+    ask();  // once more, in the time that was waited for
   TUTTI_NO_UNROLL
   for (std::uint32_t chunk = 0; chunk < block.shared().chunk_count; ++chunk) {
     const PacketChunk& of = block.shared().chunks[chunk];
