@@ -73,9 +73,9 @@ int queues_of_environment() {
   return wanted < 1 ? 8 : std::min(wanted, 32);
 }
 
-Kernels kernels_of(DataType type, ReduceOp op) {
+FoldKernels kernels_of(DataType type, ReduceOp op) {
   for (const auto lookup : {integer_interpreter, float_interpreter, float8_interpreter})
-    if (const Kernels kernels = lookup(type, op); kernels.few != nullptr) return kernels;
+    if (const FoldKernels kernels = lookup(type, op); kernels.others.few != nullptr) return kernels;
   return {};
 }
 
@@ -84,9 +84,10 @@ Kernels kernels_of(DataType type, ReduceOp op) {
 cudaError_t load_kernels() {
   for (int type = 0; type < kDataTypeCount; ++type)
     for (int op = 0; op < kReduceOpCount; ++op) {
-      const Kernels kernels = kernels_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
-      if (kernels.few == nullptr) continue;
-      for (const void* const kernel : {kernels.few, kernels.many}) {
+      const auto [packets, others] =
+          kernels_of(static_cast<DataType>(type), static_cast<ReduceOp>(op));
+      if (others.few == nullptr) continue;
+      for (const void* const kernel : {packets.few, packets.many, others.few, others.many}) {
         cudaFuncAttributes attributes{};
         const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
         if (error != cudaSuccess) return error;
@@ -131,14 +132,19 @@ class CudaPlatform final : public Platform {
 
   Result<int> resident_blocks(int device) override {
     const OnDevice here(device);
-    int processors = 0, most = 0;
+    int processors = 0, each = 1;
     TUTTI_TRY(checked(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                       "cannot count its multiprocessors", device));
-    TUTTI_TRY(checked(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-            &most, kernels_of(DataType::kFloat32, ReduceOp::kSum).many, kInterpreterThreads, 0),
-        "cannot ask how many blocks run at once", device));
-    return processors * std::min(most, 1);
+    // Of either kind, as an operation may have either.
+    const auto [packets, others] = kernels_of(DataType::kFloat32, ReduceOp::kSum);
+    for (const Kernels& kernels : {packets, others}) {
+      int most = 0;
+      TUTTI_TRY(checked(
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, kernels.many, kernels.threads, 0),
+          "cannot ask how many blocks run at once", device));
+      each = std::min(each, most);
+    }
+    return processors * each;
   }
 
   int hardware_queues(int) override { return queues_; }
@@ -260,7 +266,7 @@ class CudaPlatform final : public Platform {
   }
 
   Status launch(const LaunchCall& call) override {
-    const Kernels kernels = kernels_of(call.type, call.op);
+    const Kernels kernels = kernels_of(call.type, call.op).of(call.messages);
     if (kernels.few == nullptr || call.tasks.size() > kMaxTasks)
       return make_error(Code::kInternalError,
                         fmt::format("no kernel for {} tasks of {} {}", call.tasks.size(),
@@ -270,8 +276,8 @@ class CudaPlatform final : public Platform {
     if (before != call.device)
       TUTTI_TRY(checked(cudaSetDevice(call.device), "cannot be made current", call.device));
     const cudaError_t error = call.tasks.size() <= kFewTasks
-                                  ? launch_kernel<kFewTasks>(kernels.few, call)
-                                  : launch_kernel<kMaxTasks>(kernels.many, call);
+                                  ? launch_kernel<kFewTasks>(kernels.few, kernels.threads, call)
+                                  : launch_kernel<kMaxTasks>(kernels.many, kernels.threads, call);
     if (before != call.device) static_cast<void>(cudaSetDevice(before));
     return checked(error, "cannot launch the interpreter", call.device);
   }
@@ -327,11 +333,11 @@ class CudaPlatform final : public Platform {
   }
   // A grid of the blocks of each task.
   template <std::uint32_t kTasks>
-  static cudaError_t launch_kernel(const void* kernel, const LaunchCall& call) {
+  static cudaError_t launch_kernel(const void* kernel, int threads, const LaunchCall& call) {
     LaunchArguments<kTasks> arguments = launch_arguments<kTasks>(call.common, call.tasks);
     void* parameters[] = {&arguments};
     const dim3 blocks(call.blocks_each, static_cast<unsigned>(call.tasks.size()));
-    return cudaLaunchKernel(kernel, blocks, dim3(kInterpreterThreads), parameters, 0,
+    return cudaLaunchKernel(kernel, blocks, dim3(static_cast<unsigned>(threads)), parameters, 0,
                             stream_of(call.stream));
   }
   static cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream); }

@@ -163,6 +163,7 @@ Result<Issue> Executor::prepare(const Call& call, const Forced& forced) {
                .stream = call.stream,
                .type = call.type,
                .op = call.op,
+               .messages = known->candidate.messages,
                .blocks = known->blocks,
                .plan = plan.id,
                .capture = capture,

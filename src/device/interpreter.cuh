@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA block as the interpreter wants one, and the kernel.
+// A CUDA block as the interpreter wants one, and the kernels.
 #pragma once
 
 #include "device/interpreter.hpp"
@@ -12,6 +12,7 @@ namespace tutti::device {
 class CudaBlock {
  public:
   static constexpr int kLanes = 32;
+  static constexpr std::uint32_t kLooks = 64;
   // A grid of the blocks of each task.
   [[nodiscard]] __device__ std::uint32_t block() const { return blockIdx.x; }
   [[nodiscard]] __device__ std::uint32_t blocks() const { return gridDim.x; }
@@ -26,7 +27,7 @@ class CudaBlock {
     __syncwarp();
     return agreed;
   }
-  static_assert(kInterpreterThreads % kLanes == 0, "whole warps, so whole lines");
+  static_assert(kPacketThreads % kLanes == 0, "whole warps, so whole lines");
   [[nodiscard]] __device__ bool line_all(bool mine) { return __all_sync(line_mask(), mine) != 0; }
   // One instruction stores the line.
   template <class Function>
@@ -81,6 +82,10 @@ class CudaBlock {
     function();
   }
   template <class Function>
+  __device__ bool attempt(Function&& function) {
+    return function();
+  }
+  template <class Function>
   __device__ void look(Function&& function) {
     while (!function()) {
     }
@@ -94,26 +99,41 @@ class CudaBlock {
   static constexpr std::uint32_t kRoomBytes = 20 << 10;
 };
 
-// Of both kernels of a fold.
-template <class Fold>
-__noinline__ __device__ void run_interpreter(const Common& common, const LaunchTask& task) {
-  CudaBlock block;  // without state: functions that are called apart get nothing to look up
+template <bool in_packets>
+class InterpreterBlock : public CudaBlock {
+ public:
+  static constexpr bool kPackets = in_packets;
+};
+
+template <class Fold, bool kPackets>
+__forceinline__ __device__ void run_interpreter(const Common& common, const LaunchTask& task) {
+  // Without state: functions that are called apart get nothing to look up.
+  InterpreterBlock<kPackets> block;
   run_task<Fold>(block, common, task);
 }
 
 template <class Fold, std::uint32_t kTasks>
-__global__ void __launch_bounds__(kInterpreterThreads)
+__global__ void __launch_bounds__(kPacketThreads, kPacketBlocks)
+    packet_interpreter(const __grid_constant__ LaunchArguments<kTasks> arguments) {
+  run_interpreter<Fold, true>(arguments.common, arguments.tasks[blockIdx.y]);
+}
+// One block: for two nvcc would take registers away, and spill.
+template <class Fold, std::uint32_t kTasks>
+__global__ void __launch_bounds__(kInterpreterThreads, 1)
     interpreter(const __grid_constant__ LaunchArguments<kTasks> arguments) {
-  run_interpreter<Fold>(arguments.common, arguments.tasks[blockIdx.y]);
+  run_interpreter<Fold, false>(arguments.common, arguments.tasks[blockIdx.y]);
 }
 
 // The kernels of (type, operation) among those of one file; null where it has none.
 template <class Visit>
-[[nodiscard]] Kernels find_interpreter(Visit&& visit) {
-  Kernels kernels;
+[[nodiscard]] FoldKernels find_interpreter(Visit&& visit) {
+  FoldKernels kernels;
+  const auto handle = [](auto* kernel) { return reinterpret_cast<const void*>(kernel); };
   visit([&]<class Fold>() {
-    kernels = {reinterpret_cast<const void*>(&interpreter<Fold, kFewTasks>),
-               reinterpret_cast<const void*>(&interpreter<Fold, kMaxTasks>)};
+    kernels.packets = {handle(&packet_interpreter<Fold, kFewTasks>),
+                       handle(&packet_interpreter<Fold, kMaxTasks>), kPacketThreads};
+    kernels.others = {handle(&interpreter<Fold, kFewTasks>), handle(&interpreter<Fold, kMaxTasks>),
+                      kInterpreterThreads};
   });
   return kernels;
 }

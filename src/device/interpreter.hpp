@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter as kernels: one for each fold (folds.hpp), 45 in all; what a launch of one takes.
+// The interpreter as kernels, two for each of 45 folds (folds.hpp): one that moves packets, and one
+// for slots, cells and the memory of peers; what a launch of one takes.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +12,14 @@
 
 namespace tutti::device {
 
-// With up to 168 registers a thread, a block fills a processor's registers: one is resident. With
-// 512 threads of 128 registers the interpreter spilled; 384 that copy 8 x 16 bytes each have enough
-// on their way to keep a processor's share of the memory busy. A sanitizer needs registers of its
-// own, so programs for one are built with fewer threads.
+// Threads of a block that moves packets: four such blocks fit a processor, or one beside other
+// kernels, which 64 registers a thread are for.
+inline constexpr int kPacketThreads = 256;
+inline constexpr int kPacketBlocks = 4;
+
+// Those of the others. 384 that copy 8 x 16 bytes each have enough on their way to keep a
+// processor's share of the memory busy; they take up to 128 registers, so one block fits. A
+// sanitizer needs registers of its own, so programs for one are built with fewer threads.
 #ifdef TUTTI_DEVICE_THREADS
 inline constexpr int kInterpreterThreads = TUTTI_DEVICE_THREADS;
 #else
@@ -49,9 +54,16 @@ template <std::uint32_t kTasks>
 struct Kernels {
   const void* few = nullptr;   // up to kFewTasks
   const void* many = nullptr;  // up to kMaxTasks
+  int threads = 0;             // of a block
 };
-[[nodiscard]] Kernels integer_interpreter(DataType type, ReduceOp op);
-[[nodiscard]] Kernels float_interpreter(DataType type, ReduceOp op);
-[[nodiscard]] Kernels float8_interpreter(DataType type, ReduceOp op);
+struct FoldKernels {
+  Kernels packets, others;
+  [[nodiscard]] const Kernels& of(Messages messages) const {
+    return in_packets(messages) ? packets : others;
+  }
+};
+[[nodiscard]] FoldKernels integer_interpreter(DataType type, ReduceOp op);
+[[nodiscard]] FoldKernels float_interpreter(DataType type, ReduceOp op);
+[[nodiscard]] FoldKernels float8_interpreter(DataType type, ReduceOp op);
 
 }  // namespace tutti::device

@@ -4,7 +4,7 @@
 
 namespace tutti::device {
 
-Kernels float_interpreter(DataType type, ReduceOp op) {
+FoldKernels float_interpreter(DataType type, ReduceOp op) {
   return find_interpreter([&](auto&& found) { visit_float_fold(type, op, found); });
 }
 

@@ -4,7 +4,7 @@
 
 namespace tutti::device {
 
-Kernels float8_interpreter(DataType type, ReduceOp op) {
+FoldKernels float8_interpreter(DataType type, ReduceOp op) {
   return find_interpreter([&](auto&& found) { visit_float8_fold(type, op, found); });
 }
 

@@ -4,7 +4,7 @@
 
 namespace tutti::device {
 
-Kernels integer_interpreter(DataType type, ReduceOp op) {
+FoldKernels integer_interpreter(DataType type, ReduceOp op) {
   return find_interpreter([&](auto&& found) { visit_integer_fold(type, op, found); });
 }
 

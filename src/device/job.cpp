@@ -373,7 +373,7 @@ Status Job::check_alike(std::span<const Issue> issues) {
   const Issue& first = issues.front();
   for (const Issue& one : issues)
     if (one.collective != first.collective || one.type != first.type || one.op != first.op ||
-        one.plan != first.plan || one.count != first.count)
+        one.plan != first.plan || one.messages != first.messages || one.count != first.count)
       return make_error(Code::kInvalidUsage,
                         fmt::format("calls do not match: {}; {}", text(first), text(one)),
                         one.rank);
@@ -436,6 +436,7 @@ Status Job::launch(std::span<const Issue> issues) {
                            .stream = own.stream,
                            .type = reduces ? own.type : DataType::kInt8,
                            .op = reduces ? own.op : ReduceOp::kSum,
+                           .messages = own.messages,
                            .blocks_each = blocks,
                            .common = own.common,
                            .tasks = tasks});

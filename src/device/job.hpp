@@ -47,6 +47,7 @@ struct Issue {
   std::uint64_t stream_id = 0;  // Platform::id_of
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  Messages messages = Messages::kSlots;
   std::uint32_t blocks = 1;
   std::uint64_t plan = 0;
   std::uint64_t capture = 0;  // that its stream is in; 0: none

@@ -45,8 +45,8 @@ template <class Block>
   const Operand& operand = at.operands[i];
   const Shared& shared = block.shared();
   if (!is_message(operand)) return memory_of(block, at, operand, k);
-  if (in_packets(shared.task.messages)) return nullptr;  // they have lines
   const End& end = end_of(shared.view, operand);
+  if constexpr (Block::kPackets) return lines_of(end);
   return payload_of(end, end.slot).base + bytes_before(shared.task, at, k);
 }
 
@@ -62,13 +62,46 @@ TUTTI_HD_COLD void write_addresses(Block& block, const Position& at, std::uint32
   }
 }
 
+// Where as many chunks as fit lie from `first` on, and their lines in messages. `threads` threads
+// share it, of which this is `thread`.
+template <class Block>
+TUTTI_HD_COLD void write_places(Block& block, const Position& at, std::uint32_t first,
+                                std::uint32_t thread, std::uint32_t threads) {
+  const std::uint32_t chunks = fit_together(at) ? chunks_of(at) : 1;
+  write_addresses(block, at, first, chunks, thread, threads);
+  Shared& shared = block.shared();
+  if constexpr (Block::kPackets) {
+    for (std::uint32_t i = thread; i < operands_of(*at.step); i += threads) {
+      const Operand& operand = at.operands[i];
+      shared.epochs[i] =
+          is_message(operand) ? connection_detail::epoch_of_next(end_of(shared.view, operand)) : 0;
+    }
+    if (thread != 0) return;
+    std::uint32_t line = 1;
+    for (std::uint32_t k = 0; k < first + chunks; ++k) {
+      const std::uint64_t bytes = chunk_bytes(shared.task, at, k);
+      const std::uint64_t lines =
+          with_format(block, [&]<PacketFormat format>() { return lines_for(format, bytes) - 1; });
+      if (k >= first)
+        shared.chunks[k - first] = {static_cast<std::uint32_t>(bytes),
+                                    static_cast<std::uint32_t>(lines), line};
+      line += static_cast<std::uint32_t>(lines);
+    }
+    shared.first_chunk = first;
+    shared.chunk_count = chunks;
+  }
+}
+
 // What all threads need of the step that they are to move.
 template <class Block>
 TUTTI_HD_COLD void announce(Block& block, std::uint32_t lane) {
   Shared& shared = block.shared();
-  const Position at = position_of(shared.view, lane);
-  if (block.thread() == 0) shared.at = at;
-  if (fit_together(at)) write_addresses(block, at, 0, chunks_of(at), block.thread(), block.warp());
+  if (block.thread() == 0) {
+    shared.lane = lane;
+    shared.at = position_of(shared.view, lane);
+  }
+  block.warp_sync();
+  write_places(block, shared.at, 0, block.thread(), block.warp());
 }
 
 // ---- moving a step's bytes: all threads
@@ -91,36 +124,25 @@ TUTTI_HD void move_piece(Block& block, void* const* addresses, std::uint64_t byt
     reduce_copy_apart<Fold>(threads, call);
 }
 
-// Calls `move(addresses, bytes)` for each chunk of the step, whose addresses are written where they
-// fit together.
-template <class Block, class Move>
-TUTTI_HD void visit_chunks(Block& block, Move&& move) {
-  const Position& at = block.shared().at;
-  const bool together = fit_together(at);
-  const std::uint32_t operands = operands_of(*at.step);
-  for (std::uint32_t k = 0; k < chunks_of(at); ++k) {
-    if (!together) {
-      block.sync();  // before the addresses are written again
-      write_addresses(block, at, k, 1, block.thread(), block.threads());
-      block.sync();
-    }
-    move(block.shared().addresses + (together ? k * operands : 0),
-         chunk_bytes(block.shared().task, at, k));
-  }
+// Where the chunks lie that come next; all threads. False: there are none.
+template <class Block>
+[[nodiscard]] TUTTI_HD_COLD bool next_chunks(Block& block) {
+  const Shared& shared = block.shared();
+  const std::uint32_t next = shared.first_chunk + shared.chunk_count;
+  if (next >= chunks_of(shared.at)) return false;
+  block.sync();  // before they are written again
+  write_places(block, shared.at, next, block.thread(), block.threads());
+  block.sync();
+  return true;
 }
 
-// A thread that gives up still comes to the barriers of the others.
-template <class Fold, PacketFormat format, class Block>
-TUTTI_HD_COLD void move_packets(Block& block) {
-  PacketMover<Fold, format, Block> mover(block);
-  mover.open();
-  std::uint64_t line = 1;
-  bool goes_on = true;
-  visit_chunks(block, [&](void* const* addresses, std::uint64_t bytes) {
-    goes_on = goes_on && mover.move(addresses, bytes, line);
-    line += lines_for(format, bytes) - 1;
-  });
-  if (goes_on) mover.close();
+// A thread that gives up still comes to the barriers of the others; it soon finds again that the
+// rank has stopped.
+template <class Fold, class Block>
+TUTTI_HD void move_packets(Block& block) {
+  with_format(block, [&]<PacketFormat format>() { send_headers<format>(block); });
+  do move_chunks<Fold>(block);
+  while (next_chunks(block));
 }
 
 // Messages with data in cells: writes the addresses of what is left of a chunk, and returns how
@@ -171,17 +193,10 @@ TUTTI_HD void move_pieces(Block& block) {
 
 template <class Fold, class Block>
 TUTTI_HD void move_step(Block& block) {
-  switch (block.shared().task.messages) {
-    case Messages::kSlots:
-    case Messages::kCells:
-      return move_pieces<Fold>(block);
-    case Messages::kLl8:
-      return move_packets<Fold, PacketFormat::kLl8>(block);
-    case Messages::kLl16:
-      return move_packets<Fold, PacketFormat::kLl16>(block);
-    case Messages::kLl128:
-      return move_packets<Fold, PacketFormat::kLl128>(block);
-  }
+  if constexpr (Block::kPackets)
+    move_packets<Fold>(block);
+  else
+    move_pieces<Fold>(block);
 }
 
 // ---- after a step: the first warp
@@ -200,15 +215,17 @@ TUTTI_HD inline void write_header(End& end, Messages messages, std::uint64_t sig
 }
 template <class Block>
 TUTTI_HD void tell(Block& block, End& end, Messages messages, std::uint64_t bytes) {
-  if (messages == Messages::kSlots) {
+  if constexpr (Block::kPackets) {
+    // They speak for themselves.
+  } else if (messages == Messages::kSlots) {
     block.publish(end.words->produced, end.own.next + 1);
-  } else if (messages == Messages::kCells) {
+  } else {
     Cell* const cells = end.cells + std::size_t{end.slot} * end.cells_per_slot;
     // The first alone says that the message is there; the others say to which their bytes belong.
     for (std::uint32_t i = cells_for(bytes); i-- > 0;)
       block.publish(cells[i].epoch, connection_detail::epoch_of_next(end));
   }
-  connection_detail::advance(end);  // packets speak for themselves
+  connection_detail::advance(end);
 }
 
 // Of a message that this thread sends or gives the credit of, as `visit(end, sends)`.
@@ -236,16 +253,15 @@ TUTTI_HD void visit_ends(Block& block, const Position& at, Visit&& visit) {
 }
 
 template <class Block>
-TUTTI_HD_COLD void complete(Block& block, std::uint32_t lane) {
+TUTTI_HD_COLD void complete(Block& block) {
   const Shared& shared = block.shared();
   const Task& task = shared.task;
-  const Position at = position_of(shared.view, lane);
-  const bool packets = in_packets(task.messages);
+  const Position& at = shared.at;
   const std::uint64_t bytes =
-      packets || !at.step->messages ? 0 : bytes_before(task, at, chunks_of(at));
+      Block::kPackets || !at.step->messages ? 0 : bytes_before(task, at, chunks_of(at));
   if (at.step->messages)
     visit_ends(block, at, [&](End& end, bool sends) {
-      if (sends && !packets) write_header(end, task.messages, task.signature, bytes);
+      if (sends && !Block::kPackets) write_header(end, task.messages, task.signature, bytes);
       // All threads have looked at it; the flags of LL8 come again.
       if (!sends && task.messages == Messages::kLl8)
         Packets<PacketFormat::kLl8>::clear(lines_of(end));
@@ -264,37 +280,46 @@ TUTTI_HD_COLD void complete(Block& block, std::uint32_t lane) {
   if (block.thread() == 0) {
     // Pairs with the acquire in wait_holds().
     if (at.step->awaited) block.publish(task.fired[at.lane->number], at.state->fired + 1);
-    next_step(shared.view, lane, task.replicas);
+    next_step(shared.view, shared.lane, task.replicas);
   }
   block.warp_sync();
 }
 
-// Every thread of the block calls it with the block's task begun (rank.hpp).
+// The first warp: says in shared memory which lane's step is moved next, and where its bytes lie.
+template <class Block>
+TUTTI_HD_COLD void look_for_work(Block& block) {
+  if (block.thread() >= block.warp()) return;
+  const std::uint32_t lane = next_ready(block);
+  if (lane != kNoLane)
+    announce(block, lane);
+  else if (block.thread() == 0)
+    block.shared().lane = lane;
+}
+
+// The first warp, after the step's bytes are moved.
+template <class Block>
+TUTTI_HD_COLD void conclude(Block& block) {
+  if (block.thread() >= block.warp()) return;
+  Shared& shared = block.shared();
+  if (block.all(block.thread() != 0 || !stopped(block))) return complete(block);
+  // Some threads may have given up in the middle: nothing of it is made visible.
+  if (block.thread() == 0) shared.gave_up = true;
+  for (std::uint32_t own = block.thread(); own < shared.view.lane_count; own += block.warp())
+    shared.view.states[own].slice = shared.task.cut.slices();
+  block.warp_sync();
+}
+
+// Every thread of the block calls it with the block's task begun (rank.hpp). Between its calls
+// nothing lies in registers, so that each has all of them.
 template <class Fold, class Block>
 TUTTI_HD void run_lanes(Block& block) {
-  Shared& shared = block.shared();
-  const bool leads = block.thread() < block.warp();
   for (;;) {
-    if (leads) {
-      const std::uint32_t lane = next_ready(block);
-      if (lane != kNoLane) announce(block, lane);
-      if (block.thread() == 0) shared.lane = lane;
-    }
+    look_for_work(block);
     block.sync();
-    const std::uint32_t lane = shared.lane;
-    if (lane == kNoLane) return;
+    if (block.shared().lane == kNoLane) return;
     move_step<Fold>(block);
     block.sync();
-    if (!leads) continue;
-    if (block.all(block.thread() != 0 || !stopped(block))) {
-      complete(block, lane);
-      continue;
-    }
-    // Some threads may have given up in the middle: nothing of it is made visible.
-    if (block.thread() == 0) shared.gave_up = true;
-    for (std::uint32_t own = block.thread(); own < shared.view.lane_count; own += block.warp())
-      shared.view.states[own].slice = shared.task.cut.slices();
-    block.warp_sync();
+    conclude(block);
   }
 }
 

@@ -26,6 +26,7 @@ struct LaunchCall {
   Stream stream = nullptr;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  Messages messages = Messages::kSlots;
   std::uint32_t blocks_each = 1;  // of every task
   Common common;
   std::span<const LaunchTask> tasks;  // at most kMaxTasks

@@ -15,15 +15,19 @@
 //   now_ns()                              a clock
 //   shared(), room(), room_bytes()        its Shared, and memory of its own; both the same for all
 //   kLanes                                threads that access memory together (a warp; 1 on a host)
+//   kPackets                              does its kernel move packets, or all else?
+//   kLooks                                how often a thread looks for a packet before it looks at
+//                                         the clock and for an abort between
 // and with the words that others write or read:
 //   load(word), acquire(word)             relaxed; ordered before what follows
 //   store(word, value)                    relaxed
 //   fence(), publish(word, value)         what came before fence() comes before what publish() says
 //   add(word)                             plus one; acquire and release; returns what was there
 //   together(function)                    the loads in it do not wait for each other
+//   attempt(function)                     a function that is called once
 //   look(function)                        a function that is called until it returns true
-// The last two matter to who counts alone: `together` counts as one load, and looks that fail count
-// as none, since they take the time that is waited for.
+// The last three matter to who counts alone: `together` counts as one load, and what returns false
+// counts as none, since it takes the time that is waited for.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +61,13 @@ struct Position {
   const Operand* operands = nullptr;  // of the step
 };
 
+// A chunk of a step in packets. It fits into a message's slot.
+struct PacketChunk {
+  std::uint32_t bytes = 0;
+  std::uint32_t lines = 0;
+  std::uint32_t first_line = 1;  // in each message
+};
+
 struct Shared {
   Task task;  // with the operation's number
   View view;
@@ -65,6 +76,11 @@ struct Shared {
   bool gave_up = false;          // it was over before the lanes were done
   // The operands of the step's first chunks, as many chunks as there is room for.
   void* addresses[kMaxOperands];
+  // Of steps in packets, whose messages' addresses are those of their first lines: the epoch of
+  // each operand's message, 0 of one in memory.
+  std::uint64_t epochs[kMaxOperands];
+  PacketChunk chunks[kMaxOperands / 2];  // whose addresses are there; of two operands at least
+  std::uint32_t first_chunk = 0, chunk_count = 0;
 };
 
 [[nodiscard]] TUTTI_HD inline Position position_of(const View& view, std::uint32_t lane) {

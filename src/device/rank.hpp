@@ -74,8 +74,10 @@ TUTTI_HD_COLD void await_peers(Block& block, const BoundTask& bound, std::uint64
 // All threads: what is only read, into the room; an end to a thread, which needs nothing of the
 // other threads' copies.
 template <class Block>
-TUTTI_HD_COLD void take_part(Block& block, const BlockPart& part, const View& view,
-                             const std::byte* image, bool in_room, std::uint64_t operation) {
+TUTTI_HD_COLD void take_part(Block& block, const BlockPart& part, const std::byte* image,
+                             bool in_room, std::uint64_t operation) {
+  const View view = view_of(part, image, in_room ? block.room() : nullptr);
+  if (block.thread() == 0) block.shared().view = view;
   block.together([&] {
     if (in_room) copy_share(block, block.room(), image + part.begin, part.ends - part.begin);
     for (std::uint32_t i = block.thread(); i < part.end_count(); i += block.threads()) {
@@ -128,14 +130,12 @@ TUTTI_HD_COLD void begin_task(Block& block, const Common& common, const LaunchTa
     operation = block.load(own->operations) + 1;
     carve = block.load(own->carve);
   });
-  const View view = view_of(*part, bound.image, in_room ? block.room() : nullptr);
-  take_part(block, *part, view, bound.image, in_room, operation);
+  take_part(block, *part, bound.image, in_room, operation);
   if (block.thread() == 0) {
     static_cast<Common&>(shared.task) = common;
     shared.task.input = launch.input;
     shared.task.output = launch.output;
     shared.task.operation = operation;
-    shared.view = view;
     shared.gave_up = false;
     // All blocks write the same, each before its own signals.
     block.store(own->input, reinterpret_cast<std::uintptr_t>(launch.input));

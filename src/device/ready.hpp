@@ -106,7 +106,7 @@ template <class Block>
 [[nodiscard]] TUTTI_HD bool can_recv_on(Block& block, const Position& at, std::uint32_t number) {
   const Messages messages = block.shared().task.messages;
   End& end = block.shared().view.recvs[number];
-  if (in_packets(messages)) {
+  if constexpr (Block::kPackets) {
     if (block.shared().task.one_lane && block.shared().view.lane_count == 1) return true;
     // Relaxed: whoever reads the line looks at its flag again.
     return is_flag(block.load(first_flag(end, messages)), connection_detail::epoch_of_next(end),
@@ -144,9 +144,10 @@ template <class Block>
 template <class Block>
 TUTTI_HD_COLD void raise_timeout(Block& block) {
   const View& view = block.shared().view;
+  Position& at = block.shared().at;  // no step is moved any more
   for (std::uint32_t lane = 0; lane < view.lane_count; ++lane) {
     if (view.states[lane].slice >= block.shared().task.cut.slices()) continue;
-    const Position at = position_of(view, lane);
+    at = position_of(view, lane);
     for (std::uint32_t i = 0; i < operands_of(*at.step); ++i) {
       if (operand_ready(block, at, i)) continue;
       const Operand& operand = at.operands[i];
@@ -168,6 +169,8 @@ template <class Block>
   const Shared& shared = block.shared();
   std::uint32_t found = kNoLane;
   Patience patience;
+  Patience::Answer answer = Patience::Answer::kGoOn;
+  bool goes_on = true;
   block.look([&] {
     bool open = false;
     for (std::uint32_t lane = 0; lane < shared.view.lane_count; ++lane) {
@@ -178,16 +181,13 @@ template <class Block>
       return true;
     }
     if (!open) return true;
-    bool goes_on = true;
-    if (block.thread() == 0) {
-      const Patience::Answer answer = patience.wait(block);
-      if (answer == Patience::Answer::kOver) raise_timeout(block);
-      goes_on = answer == Patience::Answer::kGoOn;
-    }
-    if (block.all(goes_on)) return false;
-    if (block.thread() == 0) block.shared().gave_up = true;
-    return true;
+    if (block.thread() == 0) answer = patience.wait(block);
+    goes_on = block.all(answer == Patience::Answer::kGoOn);
+    return !goes_on;
   });
+  if (goes_on || block.thread() != 0) return found;
+  block.shared().gave_up = true;
+  if (answer == Patience::Answer::kOver) raise_timeout(block);
   return found;
 }
 

@@ -27,7 +27,7 @@ enum class Messages : std::uint8_t {
 }
 
 // Of messages in packets.
-[[nodiscard]] constexpr PacketFormat format_of(Messages messages) {
+[[nodiscard]] TUTTI_HD constexpr PacketFormat format_of(Messages messages) {
   return static_cast<PacketFormat>(static_cast<int>(messages) - static_cast<int>(Messages::kLl8));
 }
 

@@ -222,8 +222,10 @@ class EmulatedPlatform : public device::Platform {
     std::function<void()> kernel;
     const auto arguments = device::launch_arguments<device::kMaxTasks>(call.common, call.tasks);
     std::vector<Launched> tasks;
-    for (std::size_t i = 0; i < call.tasks.size(); ++i)
+    for (std::size_t i = 0; i < call.tasks.size(); ++i) {
       tasks.push_back({arguments.common, arguments.tasks[i]});
+      EXPECT_EQ(call.messages, arguments.tasks[i].bound->messages) << "another kernel's task";
+    }
     const Launch shape{.blocks = call.blocks_each,
                        .threads = shape_.threads,
                        .warp = 2,

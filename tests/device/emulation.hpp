@@ -58,6 +58,7 @@ class Ballot {
 class EmulatedBlock {
  public:
   static constexpr int kLanes = 1;
+  static constexpr std::uint32_t kLooks = 2;  // few, so that lines are late
   static constexpr std::uint32_t kLineThreads = line_shape(PacketFormat::kLl128).threads;
 
   // What the threads of a block share.
@@ -149,9 +150,16 @@ class EmulatedBlock {
     costs_.loads = before + 1;
   }
   template <class Function>
-  void look(Function&& function) {
+  bool attempt(Function&& function) {
     const std::uint64_t before = costs_.loads;
-    while (!function()) costs_.loads = before;
+    const bool succeeded = function();
+    if (!succeeded) costs_.loads = before;
+    return succeeded;
+  }
+  template <class Function>
+  void look(Function&& function) {
+    while (!attempt(function)) {
+    }
   }
   [[nodiscard]] const Costs& costs() const { return costs_; }
 
@@ -162,6 +170,14 @@ class EmulatedBlock {
   Common& common_;
   Costs costs_;
   bool fenced_ = false;
+};
+
+// Of a kernel that moves packets, or of one for all else.
+template <bool in_packets>
+class InterpreterBlock : public EmulatedBlock {
+ public:
+  using EmulatedBlock::EmulatedBlock;
+  static constexpr bool kPackets = in_packets;
 };
 
 // The blocks that a device runs at once, begun in order.
@@ -220,12 +236,19 @@ Costs launch(Launch shape, const std::vector<Launched>& tasks) {
             std::make_unique<EmulatedBlock::Common>(shape.threads, shape.warp, shape.room_bytes));
         for (std::uint32_t thread = 0; thread < shape.threads; ++thread)
           running.emplace_back([&, &common = *commons.back(), block, thread] {
-            EmulatedBlock self(block, shape.blocks, thread, shape.threads, common);
-            device::run_task<Fold>(self, one.common, one.task);
+            const auto run = [&](auto self) {
+              device::run_task<Fold>(self, one.common, one.task);
+              return self.costs();
+            };
+            const Costs costs = device::in_packets(one.task.bound->messages)
+                                    ? run(InterpreterBlock<true>(block, shape.blocks, thread,
+                                                                 shape.threads, common))
+                                    : run(InterpreterBlock<false>(block, shape.blocks, thread,
+                                                                  shape.threads, common));
             if (shape.device != nullptr && common.ended.fetch_add(1) + 1 == shape.threads)
               shape.device->leave();
             const std::lock_guard lock(mutex);
-            most.take_most(self.costs());
+            most.take_most(costs);
           });
       }
   }

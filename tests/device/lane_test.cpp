@@ -105,6 +105,25 @@ TEST_P(Lanes, SumExactly) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Lanes, testing::ValuesIn(all_cases()), name_of_case);
 
+// A step has 128 chunks of three operands: more than a block has addresses for at once.
+TEST(LanesOfManyRanks, MoveMoreChunksThanAddresses) {
+  for (const Messages messages : {Messages::kSlots, Messages::kLl16}) {
+    PlanOptions options = options_for(messages);
+    options.slot_bytes = 8192;
+    options.arena_bytes = 1 << 20;
+    options.cells_per_pair = 64;
+    LaneJob job(**find_algorithm("rabenseifner"), 256, messages, options);
+    const Plan& plan = job.rank(0).plan();
+    std::uint32_t most = 0;
+    for (const PlanStep& step : plan.steps)
+      most = std::max(most, (step.destinations + step.sources) *
+                                plan.operands[step.first_operand].span.count());
+    EXPECT_GT(most, device::kMaxOperands);
+    std::mt19937 random(seed());
+    all_reduce_ints(job, {}, 600, true, random);
+  }
+}
+
 // Operations that need credits and operations that do not, in turns: the slots that the one has
 // filled are not the other's to count.
 TEST(LanesWithoutCredits, TakeTurnsWithOthers) {

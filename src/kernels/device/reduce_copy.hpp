@@ -101,10 +101,22 @@ struct Copying {
   }
 };
 
+template <class Fold>
+inline constexpr bool kWidensFourfold = sizeof(typename Fold::template Accumulator<16>) >= 64;
+// Before sm_89 fp8 is converted by instructions of its own, which need registers: fewer loads fit.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+template <class Fold>
+inline constexpr bool kConvertsByCode = Fold::kElementBytes == 1 &&
+                                        sizeof(typename Fold::template Accumulator<16>) > 16;
+#else
+template <class Fold>
+inline constexpr bool kConvertsByCode = false;
+#endif
+
 // Two sources, one or two destinations, no average: pointers in registers.
 template <class Fold>
 struct FoldingTwo {
-  static constexpr int kUnits = 4;
+  static constexpr int kUnits = kConvertsByCode<Fold> ? 2 : 4;
   const void* one;
   const void* other;
   void* destination;
@@ -126,20 +138,11 @@ struct FoldingTwo {
   }
 };
 
-// Before sm_89 fp8 is converted by instructions of its own, which need registers: fewer loads fit.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-inline constexpr bool kConvertsFp8 = false;
-#else
-inline constexpr bool kConvertsFp8 = true;
-#endif
-template <class Fold>
-inline constexpr bool kWidensFourfold = sizeof(typename Fold::template Accumulator<16>) >= 64;
-
 // Any counts. The loads of several sources are issued together, then folded in their order.
 template <class Fold>
 struct FoldingAny {
   static constexpr int kUnits = 2;
-  static constexpr std::uint32_t kTogether = kWidensFourfold<Fold> && !kConvertsFp8 ? 2 : 4;
+  static constexpr std::uint32_t kTogether = kWidensFourfold<Fold> && kConvertsByCode<Fold> ? 2 : 4;
   DeviceReduceCopy call;
 
   template <int kAccessBytes, class Batch>

@@ -4,7 +4,8 @@
 
 `resources.py FOLDER...` reads every *.resources below (cmake/keep_resources.sh), prints a line for
 each kernel with its registers per architecture, and fails where one spills or has a stack frame:
-then an array of accumulators is not in registers. --most N: also above N registers. --stack N: so
+then an array of accumulators is not in registers. A function that a kernel calls may not spill
+either. --most N: also above N registers; --most NAME=N: for kernels of this name. --stack N: so
 many bytes of stack are right.
 """
 import argparse
@@ -14,27 +15,45 @@ import sys
 from pathlib import Path
 
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
+FUNCTION = re.compile(r"Function properties for (\S+)")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
 SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def read(paths):
-    """[(mangled kernel, architecture, registers, stack, spill, shared)]"""
-    kernels = []
+    """[(mangled kernel, architecture, registers, stack, spill, shared)], and of the functions that
+    spill [(mangled function, architecture, spill)]"""
+    kernels, spilling = [], []
     for path in paths:
-        entry, frame = None, None
+        entry, architecture, function, frame = None, None, None, None
         for line in path.read_text(encoding="utf-8").splitlines():
             if match := ENTRY.search(line):
-                entry = match.groups()
+                entry, architecture = match.groups()
+            elif match := FUNCTION.search(line):
+                function = match.group(1)
             elif match := FRAME.search(line):
-                frame = [int(number) for number in match.groups()]
+                stack, stores, loads = (int(number) for number in match.groups())
+                if function == entry:
+                    frame = stack, stores + loads
+                elif stores + loads:
+                    spilling.append((function, architecture, stores + loads))
             elif (match := USED.search(line)) and entry:
                 shared = SHARED.search(line)
-                kernels.append((*entry, int(match.group(1)), frame[0], frame[1] + frame[2],
+                kernels.append((entry, architecture, int(match.group(1)), *frame,
                                 int(shared.group(1)) if shared else 0))
-                entry = None
-    return kernels
+    return kernels, spilling
+
+
+def most_of(limits, name):
+    """Registers that a kernel may have, by its name without arguments."""
+    own = re.split(r"[<(]", name)[0]
+    return limits.get(own, limits.get("", 255))
+
+
+def limit(text):
+    name, _, number = text.rpartition("=")
+    return name, int(number)
 
 
 def short_names(mangled):
@@ -51,11 +70,12 @@ def short_names(mangled):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--most", type=int, default=255)
+    parser.add_argument("--most", type=limit, action="append", default=[])
     parser.add_argument("--stack", type=int, default=0)
     options = parser.parse_args()
-    kernels = read(sorted(path for folder in options.folders
-                          for path in folder.rglob("*.resources")))
+    limits = dict(options.most)
+    kernels, spilling = read(sorted(path for folder in options.folders
+                                    for path in folder.rglob("*.resources")))
     names = short_names(sorted({kernel[0] for kernel in kernels}))
     architectures = sorted({kernel[1] for kernel in kernels}, key=lambda name: (len(name), name))
     print(f"{'kernel':58s} registers: {' '.join(architectures)}")
@@ -65,12 +85,18 @@ def main():
         row = " ".join(f"{registers.get(a, 0):5d}" for a in architectures)
         print(f"{name:68s} {row}" + (f"  {shared} bytes shared" if shared else ""))
     wrong = [kernel for kernel in kernels
-             if kernel[2] > options.most or kernel[3] > options.stack or kernel[4]]
+             if kernel[2] > most_of(limits, names[kernel[0]]) or kernel[3] > options.stack
+             or kernel[4]]
     for mangled, architecture, registers, stack, spill, _ in wrong:
-        print(f"{names[mangled]} for {architecture}: {registers} registers (at most "
-              f"{options.most}), {stack} bytes of stack, {spill} bytes of spills")
-    print(f"{len(names)} kernels, {len(kernels)} with their architectures, {len(wrong)} at fault")
-    return 1 if wrong or not kernels else 0
+        print(f"{names[mangled]} for {architecture}: {registers} registers "
+              f"(at most {most_of(limits, names[mangled])}), {stack} bytes of stack, "
+              f"{spill} bytes of spills")
+    functions = short_names(sorted({function[0] for function in spilling}))
+    for mangled, architecture, spill in spilling:
+        print(f"{functions[mangled]} for {architecture}: {spill} bytes of spills")
+    print(f"{len(names)} kernels, {len(kernels)} with their architectures, {len(wrong)} at fault, "
+          f"{len(functions)} functions that spill")
+    return 1 if wrong or spilling or not kernels else 0
 
 
 if __name__ == "__main__":
