@@ -40,11 +40,17 @@ void TransfersOnDevices::add(const HeldCall& held) {
   share.transfers.emplace_back(&communicator, Transfer{&held.call, part});
 }
 
+// What is not over an exception ends, for want of memory.
 TransfersOnDevices::~TransfersOnDevices() {
   for (auto& [job, share] : shares_) {
-    if (share.over) continue;  // else an exception ends the call
-    share.status = make_error(Code::kSystemError, "the call was ended by an exception");
-    tell(*job, share);
+    if (share.over) continue;
+    const Error ended{Code::kSystemError, "out of memory", kNoRank};
+    job->copies().give_up(share.posted, ended);
+    for (const auto& [rank, communicator] : share.ranks) try {
+        static_cast<void>(communicator->on_device()->fail(ended));
+      } catch (const std::bad_alloc&) {
+        communicator->cannot_come();  // allocates nothing
+      }
   }
 }
 
