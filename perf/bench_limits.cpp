@@ -331,6 +331,9 @@ std::string read_shapes(Options& options) {
         shape.destinations > most)
       return fmt::format("--shapes: '{}' is not SOURCES:DESTINATIONS, both from 1 to {}", text,
                          options.threads);
+    // Else several threads would write the same array.
+    if (options.whole && shape.destinations > 1)
+      return fmt::format("--shapes: '{}' has more than the one destination of --whole", text);
     options.shapes.push_back(shape);
   }
   for (const std::uint64_t bytes : options.sizes)
