@@ -6,7 +6,7 @@ import io
 import perf_page
 from compare_report import OWN
 
-COLUMNS, INCHES = 3, (4.2, 3.0)
+COLUMNS, INCHES, MOST_TICKS = 3, (4.2, 3.0), 6
 
 
 def curve(result, own):
@@ -24,12 +24,15 @@ def draw(axes, result):
             axes.plot(sizes, ratios, style, label=own, markersize=3)
             axes.fill_between(sizes, lower, upper, alpha=0.25)
     axes.axhline(1, color="black", linewidth=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="best peer / ours",
-             title=result["collective"])
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.set(xlabel="size", ylabel="best peer / ours", title=result["collective"])
+    sizes = [row["bytes"] for row in result["sizes"]]
+    shown = sizes[::-(-len(sizes) // MOST_TICKS)]
+    axes.set_xticks(shown, [perf_page.size_text(size) for size in shown], fontsize=7)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
-    axes.tick_params(axis="y", which="both", labelsize=7)
-    axes.grid(alpha=0.3, which="both")
+    axes.tick_params(axis="y", labelsize=7)
+    axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
 
 
