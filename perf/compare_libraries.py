@@ -52,6 +52,7 @@ BLOCKS = {"all_gather", "alltoall", "alltoallv", "gather", "hypercube", "reduce_
 GLOO_COLLECTIVES = {"thread": set(COLLECTIVES) - {"reduce_scatter"},
                     "poll": {"all_reduce", "all_gather", "broadcast", "reduce_scatter"}}
 ELEMENT_BYTES = 4
+LIMITS = "limits"
 RULE = "rank r on the r-th of these, modulo their number"
 
 
@@ -244,7 +245,7 @@ class Contest:
     def __init__(self, args, folder, hosts):
         self.args, self.folder, self.hosts = args, folder, hosts
         self.pinning = Pinning(args)
-        self.versions = {}
+        self.versions, self.failed = {}, []
 
     def runs(self):
         """{name: function() -> {(name, bytes): microseconds}}, Tutti first, of args.collective."""
@@ -328,22 +329,32 @@ class Contest:
         return None
 
     def measure(self, collective):
-        """The libraries' names, Tutti's first, and {(name, bytes): [microseconds of a round]}."""
+        """The libraries' names, Tutti's first, and {(name, bytes): [microseconds of a round]}. A
+        peer that fails is left out and told; what of ours fails raises."""
         self.args.collective = collective
         runs, samples = self.runs(), {}
-        names = list(runs)
         if self.args.limits:
-            runs["limits"] = self.limits()
+            runs[LIMITS] = self.limits()
         order = list(runs)
         for round_number in range(self.args.rounds):
             # Another library goes first in each round.
             turn = round_number % len(order)
             for name in order[turn:] + order[:turn]:
-                for key, time_us in runs[name]().items():
+                try:
+                    found = runs[name]() if name in runs else {}
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    if name not in self.args.peers:
+                        raise
+                    print(f"# {name} fails in round {round_number + 1} of {collective}: left out\n"
+                          f"{error}", file=sys.stderr)
+                    del runs[name]
+                    continue
+                for key, time_us in found.items():
                     samples.setdefault(key, []).append(time_us)
             print(f"# {collective}: round {round_number + 1} of {self.args.rounds}",
                   file=sys.stderr)
-        return names, samples
+        self.failed += [f"{name}: {collective}" for name in order if name not in runs]
+        return [name for name in runs if name != LIMITS], samples
 
 
 @contextlib.contextmanager

@@ -110,11 +110,13 @@ def compare(args):
                 [f"{reads}:{writes}" for reads, writes in shapes])
             report["results"].append(result)
             print(f"\n# {collective}", *compare_report.table_lines(result), sep="\n", flush=True)
-        report["versions"] = field.versions
+        report["versions"], report["failed"] = field.versions, field.failed
         report["load_at_end"] = os.getloadavg()[0]
     summary = compare_report.summary_lines(report["results"])
     if summary:
         print("\n# the best peer at each size over ours", *summary, sep="\n")
+    for failure in report["failed"]:
+        print(f"# failed and left out: {failure}")
     print(f"# load {report['load_at_start']:.1f} before, {report['load_at_end']:.1f} after")
     return report
 

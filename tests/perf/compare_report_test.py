@@ -127,6 +127,46 @@ class Libraries(unittest.TestCase):
                 self.assertEqual(done.stdout.strip(), pinning.within(1)[-1])
 
 
+class Rounds(unittest.TestCase):
+    """Contest.measure() on libraries that say when they ran."""
+
+    def contest(self, **failing):
+        """`failing`: the round (from 0) in which a library fails."""
+        self.ran = []
+        args = argparse.Namespace(rounds=3, limits=False, pin="none", peers=["a", "b"])
+
+        def library(name):
+            def run():
+                turns = sum(ran == name for ran in self.ran)
+                self.ran.append(name)
+                if failing.get(name) == turns:
+                    raise RuntimeError("status 1")
+                return {(name, 8): float(turns)}
+            return run
+
+        contest = compare_libraries.Contest(args, None, None)
+        contest.runs = lambda: {name: library(name) for name in ("tutti", "a", "b")}
+        return contest
+
+    def test_another_library_goes_first_in_each_round(self):
+        names, samples = self.contest().measure("all_reduce")
+        self.assertEqual(names, ["tutti", "a", "b"])
+        self.assertEqual("".join(name[0] for name in self.ran), "tababtbta")
+        self.assertEqual(samples["b", 8], [0, 1, 2])
+
+    def test_a_peer_that_fails_is_left_out_and_told(self):
+        contest = self.contest(a=1)
+        names, samples = contest.measure("all_reduce")
+        self.assertEqual(names, ["tutti", "b"])
+        self.assertEqual(len(samples["tutti", 8]), 3)
+        self.assertEqual(self.ran.count("a"), 2)
+        self.assertEqual(contest.failed, ["a: all_reduce"])
+
+    def test_what_of_ours_fails_ends_the_run(self):
+        with self.assertRaises(RuntimeError):
+            self.contest(tutti=2).measure("all_reduce")
+
+
 class CommandLine(unittest.TestCase):
     def refused(self, *flags):
         done = subprocess.run([sys.executable, "-B", PERF / "compare_mpi.py", *flags],
