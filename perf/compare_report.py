@@ -41,6 +41,8 @@ def limits_of(bytes_, samples, streams):
     if (LINE, 0) in samples:
         line_us = statistics.median(samples[LINE, 0])
         found["line_us"], found["lines"] = line_us, own[TUTTI] / line_us
+        found["lines_rounds"] = spread([time / line for time, line in zip(
+            samples[TUTTI, bytes_], samples[LINE, 0], strict=True)])
     for label in streams:
         if (label, bytes_) in samples:
             time_us = statistics.median(samples[label, bytes_])

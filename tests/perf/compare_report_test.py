@@ -55,6 +55,7 @@ class Figures(unittest.TestCase):
     def test_limits_are_multiples_of_a_line_and_shares_of_a_stream(self):
         small, large = (row["limits"] for row in result()["sizes"])
         self.assertEqual((small["line_us"], small["lines"]), (0.5, 4.0))
+        self.assertEqual(small["lines_rounds"]["greatest"], 4 / 0.75)
         self.assertNotIn("streams", small)
         self.assertEqual(large["streams"], {"2:1": {"time_us": 4.0, "share": {
             "tutti": 0.4, "tutti-registered": 0.8}}})
