@@ -41,6 +41,7 @@ import re
 import signal
 import sys
 
+import compare_plot
 import compare_report
 import count_instructions
 from compare_libraries import (COLLECTIVES, HERE, MPI_FLAGS, MPI_WAYS, PEERS, RULE, SMALL_BYTES,
@@ -127,7 +128,6 @@ def write_files(args, report):
         print(f"# wrote {args.json}")
     if not args.svg:
         return
-    import compare_plot  # where wanted: what is installed of perf/ need not have it
     try:
         args.svg.write_text(compare_plot.svg(report))
         print(f"# wrote {args.svg}")
