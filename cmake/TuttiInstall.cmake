@@ -40,7 +40,8 @@ endforeach()
 if(TARGET all_reduce_perf)
   install(PROGRAMS ${PROJECT_SOURCE_DIR}/perf/tutti_perf.py DESTINATION ${CMAKE_INSTALL_BINDIR}
           RENAME tutti_perf)
-  install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi.py ${PROJECT_SOURCE_DIR}/perf/hosts.py
+  install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_libraries.py
+                ${PROJECT_SOURCE_DIR}/perf/compare_report.py ${PROJECT_SOURCE_DIR}/perf/hosts.py
                 ${PROJECT_SOURCE_DIR}/perf/perf_page.py
           DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/perf)
   install(FILES ${PROJECT_SOURCE_DIR}/perf/compare_mpi/collectives.h

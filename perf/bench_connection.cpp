@@ -8,8 +8,6 @@
 // transfer through the inbox), in bytes per second of payload. The connection's memory comes from a
 // real segment. With fewer than two cores the figures mean little; nothing is pinned then.
 #include <benchmark/benchmark.h>
-#include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "perf/common/pin.hpp"
 #include "transports/connection_ops.hpp"
 #include "transports/shm/segment.hpp"
 
@@ -33,23 +32,9 @@ inline void relax() {
 #endif
 }
 
-// Binds the calling thread to the nth processor of those that the process was started on.
-void pin(std::size_t nth) {
-  static const cpu_set_t allowed = [] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    return set;
-  }();
-  if (CPU_COUNT(&allowed) < 2) return;
-  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || nth-- != 0) continue;
-    cpu_set_t chosen;
-    CPU_ZERO(&chosen);
-    CPU_SET(cpu, &chosen);
-    pthread_setaffinity_np(pthread_self(), sizeof chosen, &chosen);
-    return;
-  }
+// Alone on a processor or not at all: on one that is shared a thread waits for the other's slice.
+void pin(int nth) {
+  if (perf::allowed_processors().size() >= 2) perf::bind_to_processor(nth);
 }
 
 // Two ends of a connection in each direction between rank 0 (this thread) and rank 1.

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-from compare_mpi import HERE, parse_bytes, ranges_of, run_tutti, sizes_of
+from compare_libraries import HERE, parse_bytes, ranges_of, run_tutti, sizes_of
 
 
 def families(build):

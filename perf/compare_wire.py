@@ -25,7 +25,7 @@ from typing import Callable, NamedTuple
 
 HERE = pathlib.Path(__file__).resolve().parent
 MACHINE = HERE.parent / "tests" / "machine" / "rdma_machine"
-MPI_SOURCE = HERE / "compare_mpi" / "mpi_all_reduce.c"
+MPI_SOURCE = HERE / "compare_mpi" / "mpi_collective.c"
 RUN_TIMEOUT_S = 60
 LARGE_BYTES = 1 << 20
 # Of all-reduce: least and greatest size, and iterations for each of --iters.
@@ -158,7 +158,8 @@ def all_reduce_mpi(args, way):
     lines = []
     for least, greatest, iterations, warmup in sweeps(args):
         lines += two_ranks(way.parameters, way.environment, [
-            args.mpi, least, min(greatest, way.greatest_bytes), FACTOR, iterations, warmup])
+            args.mpi, "all_reduce", least, min(greatest, way.greatest_bytes), FACTOR, iterations,
+            warmup])
     return {int(words[0]): float(words[1]) for words in lines}
 
 
@@ -211,7 +212,7 @@ def measure(args):
             (reduced["tutti"], lambda: all_reduce_tutti(args))]
     for name, way in MPI_WAYS.items() if args.mpi else []:
         try:
-            two_ranks(way.parameters, way.environment, [args.mpi, 8, 8, 2, 1, 1])
+            two_ranks(way.parameters, way.environment, [args.mpi, "all_reduce", 8, 8, 2, 1, 1])
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"# Open MPI {name} cannot run: {why(error)}", flush=True)
             continue
@@ -230,7 +231,7 @@ def boot(args):
         command = [MACHINE, "--seconds", str(args.seconds), sys.executable, "-B",
                    pathlib.Path(__file__).resolve(), *sys.argv[1:], "--inside"]
         if shutil.which("mpicc.openmpi"):
-            program = pathlib.Path(folder) / "mpi_all_reduce"
+            program = pathlib.Path(folder) / "mpi_collective"
             subprocess.run(["mpicc.openmpi", "-O3", "-o", program, MPI_SOURCE], check=True)
             command += ["--mpi", program]
         else:

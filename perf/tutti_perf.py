@@ -5,8 +5,8 @@ writes NAME.json and NAME.html: one page, readable without a network, with time 
 against size for each collective.
 
 Every round runs Tutti and its peers once, one after the other, so that what disturbs the machine
-disturbs all of them alike. Figures are medians over rounds, of floats and sums, out of place (a
-broadcast in place). The plots need python3-matplotlib.
+disturbs all of them alike, with rank r of each on the same processor. Figures are medians over
+rounds, of floats and sums, out of place (a broadcast in place). The plots need python3-matplotlib.
 
     tutti_perf --procs 2 --rounds 5 --output tutti_perf
 """
@@ -26,11 +26,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Beside this file in the source tree; installed, apart from the programs.
 sys.path[:0] = [str(HERE), str(HERE.parent / "share" / "tutti" / "perf")]
 
-import compare_mpi  # noqa: E402
+import compare_libraries  # noqa: E402
 import perf_page  # noqa: E402
 
 NAME = "tutti_perf"
-COLLECTIVES = compare_mpi.COLLECTIVES
+COLLECTIVES = compare_libraries.COLLECTIVES
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,7 +44,7 @@ def bus_factor(collective, ranks):
     """Bus bandwidth over bytes by time, as nccl-tests defines it."""
     if collective == "all_reduce":
         return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if collective in compare_mpi.BLOCKS else 1
+    return (ranks - 1) / ranks if collective in compare_libraries.BLOCKS else 1
 
 
 def figures(times_us, bytes_, factor):
@@ -57,7 +57,7 @@ def result_of(collective, args, names, samples):
     """One collective's entry of the JSON file."""
     factor = bus_factor(collective, args.procs)
     rows = []
-    for size in compare_mpi.sizes_of(args):
+    for size in compare_libraries.sizes_of(args):
         row = {"bytes": size, **{name: figures(samples[name, size], size, factor)
                                  for name in names}}
         if len(names) > 1:
@@ -68,16 +68,16 @@ def result_of(collective, args, names, samples):
 
 def measure(args):
     results, start = [], time.monotonic()
-    for number, collective in enumerate(args.collectives, 1):
-        if collective == "hypercube" and args.procs & (args.procs - 1):
-            print(f"# hypercube needs a power of two of processes: left out with {args.procs}",
-                  file=sys.stderr)
-            continue
-        print(f"# {collective}: {number} of {len(args.collectives)}, "
-              f"{time.monotonic() - start:.0f} s since the start", file=sys.stderr)
-        args.collective = collective
-        names, samples = compare_mpi.measure(args)
-        results.append(result_of(collective, args, names, samples))
+    with compare_libraries.contest(args) as contest:
+        for number, collective in enumerate(args.collectives, 1):
+            if collective == "hypercube" and args.procs & (args.procs - 1):
+                print(f"# hypercube needs a power of two of processes: left out with {args.procs}",
+                      file=sys.stderr)
+                continue
+            print(f"# {collective}: {number} of {len(args.collectives)}, "
+                  f"{time.monotonic() - start:.0f} s since the start", file=sys.stderr)
+            names, samples = contest.measure(collective)
+            results.append(result_of(collective, args, names, samples))
     return results
 
 
@@ -101,13 +101,13 @@ def parse_arguments():
                         help="writes NAME.json and NAME.html (default: %(default)s)")
     parser.add_argument("--collectives", type=parse_collectives, default=COLLECTIVES,
                         metavar="NAMES", help="as all_reduce,broadcast; default: all")
-    parser.add_argument("--peers", type=compare_mpi.parse_peers, default="openmpi,mpich",
+    parser.add_argument("--peers", type=compare_libraries.parse_peers, default="openmpi,mpich",
                         help="beside Tutti; empty: none (default: %(default)s)")
     parser.add_argument("--procs", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--min-bytes", type=compare_mpi.parse_bytes, default=8)
-    parser.add_argument("--max-bytes", type=compare_mpi.parse_bytes, default=16 << 20)
-    parser.add_argument("--factor", type=compare_mpi.parse_factor, default=4)
+    parser.add_argument("--min-bytes", type=compare_libraries.parse_bytes, default=8)
+    parser.add_argument("--max-bytes", type=compare_libraries.parse_bytes, default=16 << 20)
+    parser.add_argument("--factor", type=compare_libraries.parse_factor, default=4)
     parser.add_argument("--iters", type=int, default=20)
     parser.add_argument("--small-iters", type=int, default=500)
     parser.add_argument("--warmup", type=int, default=5)
@@ -122,7 +122,9 @@ def parse_arguments():
     tool = pathlib.Path(args.build) / "bin" / "all_reduce_perf"
     if not tool.exists():
         parser.error(f"{tool} is missing: build first, or name the build folder with --build")
-    args.hosts, args.rate = 0, None  # of compare_mpi.py: this machine alone
+    # The other flags of compare_mpi.py: this machine alone, all on the same processors.
+    args.hosts, args.rate, args.pin = 0, None, "cores"
+    args.registered = args.limits = False
     return args
 
 

@@ -240,8 +240,8 @@ Bench::Walk Bench::walk_of(std::uint64_t bytes) const {
 }
 
 void Bench::warm_up() {
-  for (std::uint64_t bytes = std::max<std::uint64_t>(options_.min_bytes, 1);
-       bytes <= options_.max_bytes; bytes *= 2) {
+  // Every size that will be measured: the first call of a size makes its plan.
+  for (const std::uint64_t bytes : sizes_of(options_)) {
     const Walk walk = walk_of(bytes);
     for (int i = 0; i < options_.warmup_iterations; ++i)
       issue(walk, walk.offset(static_cast<std::uint64_t>(i)), false, false);

@@ -11,10 +11,12 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "common/launch.hpp"
 #include "common/machine.hpp"
+#include "common/pin.hpp"
 #include "common/startup.hpp"
 
 namespace tutti::perf {
@@ -106,6 +108,9 @@ class Process {
 
   int run() {
     try {
+      // Before the library is initialized, which looks where it runs; threads follow on their own.
+      static_cast<void>(allowed_processors());
+      if (options_.threads == 1) pin(0);
       before_init_ = memory_use();
       bytes_before_init_ = bytes_in_use();
       id_ = job_.share([this] {
@@ -134,6 +139,11 @@ class Process {
  private:
   [[nodiscard]] int local_ranks() const { return options_.threads * options_.ranks_per_thread; }
   [[nodiscard]] int first_rank() const { return job_.process() * local_ranks(); }
+
+  void pin(int thread) const {
+    if (options_.pin && !bind_to_processor(job_.process() * options_.threads + thread))
+      throw std::runtime_error("--pin: the kernel does not bind this thread to a processor");
+  }
 
   std::vector<ProcessPlace> known_places() const {
     std::vector<ProcessPlace> places;
@@ -194,6 +204,7 @@ class Process {
   void run_thread(int thread, std::vector<Communicator> comms) {
     const int first = first_rank() + thread * options_.ranks_per_thread;
     try {
+      if (options_.threads > 1) pin(thread);
       if (options_.parallel_init)
         comms =
             init_ranks(id_, options_.ranks(), first, options_.ranks_per_thread, config(), gpus_);

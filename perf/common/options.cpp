@@ -94,6 +94,9 @@ void add_own_flags(CLI::App& app, Options& options) {
   app.add_flag("--async", options.asynchronous,
                "on host memory: calls on a stream (tuttiStreamCreate) for each rank; with -C 1 the "
                "time of the calls alone");
+  app.add_flag("--pin", options.pin,
+               "bind thread t of all processes' to the t-th processor that may be used, modulo "
+               "their\nnumber");
   app.add_flag("--plan", options.show_plan, "print the plan of each measured size");
   app.add_flag("--explain", options.explain,
                "print every candidate's price for each measured size, and why it lost");

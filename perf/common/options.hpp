@@ -62,6 +62,7 @@ struct Options {
   std::string algorithm;
   [[nodiscard]] std::vector<std::string> algorithms() const;  // one or more
   bool asynchronous = false;             // --async: calls on streams, on host memory too
+  bool pin = false;                      // --pin: each thread on a processor of its own
   bool startup = false;                  // --startup
   bool show_plan = false;                // --plan
   bool explain = false;                  // --explain

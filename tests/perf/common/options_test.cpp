@@ -80,6 +80,11 @@ TEST(Options, AsynchronousCallsHaveNoTimesOfIterations) {
   EXPECT_THAT(choose_memory(both, "no GPU"), testing::StartsWith("--async: "));
 }
 
+TEST(Options, ThreadsAreBoundOnDemand) {
+  EXPECT_FALSE(parse("--procs 2").options->pin);
+  EXPECT_TRUE(parse("--procs 2 --pin").options->pin);
+}
+
 TEST(Options, ShortAndLongNamesMeanTheSame) {
   const char* kShort =
       "-t 2 -g 3 -b 8 -e 64K -i 4K -f 4 -n 7 -w 5 -m 2 -N 3 -p 1 -c 2 -o max -d half -r 1 -z 3 "
