@@ -199,7 +199,36 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
   return call;
 }
 
+// Calls that may repeat (comm/repeats.hpp).
+bool may_repeat(const RawCall& raw, tuttiStream_t stream) {
+  return stream == nullptr && raw.count <= Repeats::kMostBytes && raw.sizes == nullptr &&
+         raw.type >= 0 && raw.type < kDataTypeCount && raw.op >= 0 && raw.op < tuttiNumOps &&
+         !Group::current().active();
+}
+
+// True: the call has ended, by `result`.
+bool run_again(const RawCall& raw, tuttiComm_t comm, tuttiResult_t& result) {
+  const HandleUse use(comm);
+  if (use.get() == nullptr) return false;
+  Communicator* const communicator = comm->communicator.load(std::memory_order_acquire);
+  if (communicator == nullptr) return false;
+  try {
+    Error error;
+    const Repeats::Outcome outcome = communicator->repeats().run(
+        {raw.collective, static_cast<DataType>(raw.type), static_cast<ReduceOp>(raw.op), raw.root,
+         raw.count, raw.sendbuff, raw.recvbuff},
+        error);
+    if (outcome == Repeats::Outcome::kElsewhere) return false;
+    result = outcome == Repeats::Outcome::kEnded ? tuttiSuccess : report(error, comm);
+  } catch (...) {
+    result = report_caught(raw.function, comm);
+  }
+  return true;
+}
+
 tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result = tuttiSuccess;
+  if (may_repeat(raw, stream) && run_again(raw, comm, result)) return result;
   return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
     return check_call(raw, communicator, stream);
   });

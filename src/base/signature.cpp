@@ -19,13 +19,17 @@ std::uint64_t fold(std::uint64_t hash, std::uint64_t word) {
 }  // namespace
 
 // Made for every call, so: no buffer, four words.
-std::uint64_t OperationSignature::hash() const {
+std::uint64_t OperationSignature::hash_of_kind() const {
   const std::uint64_t kinds =
       static_cast<std::uint64_t>(collective) | static_cast<std::uint64_t>(type) << 8 |
       static_cast<std::uint64_t>(op) << 16 | static_cast<std::uint64_t>(in_windows) << 24 |
       static_cast<std::uint64_t>(on_device) << 25 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(root) | sizes) << 32;  // never both
-  const std::uint64_t mixed = fold(fold(fold(fold(1, operation), kinds), count), plan);
+  return fold(fold(fold(1, kinds), count), plan);
+}
+
+std::uint64_t OperationSignature::hash_of(std::uint64_t operation, std::uint64_t kind) {
+  const std::uint64_t mixed = fold(kind, operation);
   return mixed == 0 ? 1 : mixed;
 }
 

@@ -25,7 +25,10 @@ struct OperationSignature {
   bool on_device = false;   // the same in devices' memory
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
-  [[nodiscard]] std::uint64_t hash() const;
+  [[nodiscard]] std::uint64_t hash() const { return hash_of(operation, hash_of_kind()); }
+  // Its two halves: of everything but the number, and both.
+  [[nodiscard]] std::uint64_t hash_of_kind() const;
+  [[nodiscard]] static std::uint64_t hash_of(std::uint64_t operation, std::uint64_t kind);
   // "all_reduce #12 count 1024 float sum plan 9af3..."; "send of 1024 float to rank 3", and behind
   // it "in gather_v 7" where it is a part of the communicator's seventh call of counts
   [[nodiscard]] std::string to_string() const;

@@ -64,18 +64,22 @@ void Board::set_state(RankState state) {
 
 // A seqlock without fences (ThreadSanitizer knows none): every store is a release, so a reader
 // that sees a new field also sees the version that was written before it.
-void Board::enter(const OperationSignature& signature) {
+Board::Record Board::record_of(const OperationSignature& signature) {
+  return {pack_kinds(signature), signature.count, signature.plan};
+}
+
+void Board::enter(std::uint64_t operation, const Record& what) {
   note_cpu();
   waited_ = false;
-  SignatureRecord& record = mine_->ring[signature.operation % kRememberedOperations];
-  record.version.store(2 * signature.operation, std::memory_order_relaxed);
-  record.kinds.store(pack_kinds(signature), std::memory_order_release);
-  record.count.store(signature.count, std::memory_order_release);
-  record.plan.store(signature.plan, std::memory_order_release);
+  SignatureRecord& record = mine_->ring[operation % kRememberedOperations];
+  record.version.store(2 * operation, std::memory_order_relaxed);
+  record.kinds.store(what.kinds, std::memory_order_release);
+  record.count.store(what.count, std::memory_order_release);
+  record.plan.store(what.plan, std::memory_order_release);
   record.entered_ns.store(coarse_now_ns(), std::memory_order_release);
-  record.version.store(2 * signature.operation + 1, std::memory_order_release);
+  record.version.store(2 * operation + 1, std::memory_order_release);
   // Pairs with last_entered(): who sees the number sees the record.
-  mine_->line.entered.store(signature.operation, std::memory_order_release);
+  mine_->line.entered.store(operation, std::memory_order_release);
 }
 
 // Only an operation that was slow has time for the clock; the others leave when they enter.

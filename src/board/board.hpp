@@ -114,7 +114,15 @@ class Board {
 
   // Owner's writes, user thread, a few stores.
   void set_state(RankState state);
-  void enter(const OperationSignature& signature);  // keeps the last few
+  // What of a signature does not change from call to call.
+  struct Record {
+    std::uint64_t kinds = 0, count = 0, plan = 0;
+  };
+  [[nodiscard]] static Record record_of(const OperationSignature& signature);
+  void enter(const OperationSignature& signature) {  // keeps the last few
+    enter(signature.operation, record_of(signature));
+  }
+  void enter(std::uint64_t operation, const Record& record);
   void leave(std::uint64_t operation);
   void waiting_for(Rank peer, const WaitPlace& place);  // kNoRank: for nobody
   void waiting_for(Rank peer) { waiting_for(peer, {}); }

@@ -28,6 +28,7 @@
 #include "comm/operation_counts.hpp"
 #include "comm/plan_cache.hpp"
 #include "comm/rank_on_device.hpp"
+#include "comm/repeats.hpp"
 #include "comm/shrink.hpp"
 #include "comm/transfers.hpp"
 #include "comm/window.hpp"
@@ -162,6 +163,9 @@ class Communicator {
   [[nodiscard]] PairConnections& pairs() { return *pairs_; }
   [[nodiscard]] Transport* transport() const { return transport_.get(); }  // null: one rank
   [[nodiscard]] OperationCounts& counts() { return counts_; }
+  [[nodiscard]] Repeats& repeats() { return repeats_; }
+  // Do messages of the plan pass by memory alone, so that nothing needs this rank later?
+  [[nodiscard]] bool shares_all_of(const BoundPlan& plan) const;
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
   [[nodiscard]] MadeOps& made_ops() { return made_ops_; }
   [[nodiscard]] Fp32Memory& fp32_memory() { return fp32_memory_; }
@@ -206,6 +210,7 @@ class Communicator {
   Fp32Memory fp32_memory_;
   Worker progress_{"tutti-progress"};
   CallSlot call_slot_{progress_};
+  Repeats repeats_{*this};
 };
 
 }  // namespace tutti

@@ -99,6 +99,9 @@ class Membership {
   [[nodiscard]] bool disturbed() const { return aborted() || board_->poisoned(); }
   // Ends every operation on every rank, for good.
   void revoke();
+  [[nodiscard]] bool is_open() const {
+    return of_this_process() && board_->state(rank_) != RankState::kLeaving;
+  }
   // kInvalidUsage: the communicator was inherited by fork, or has been finalized.
   [[nodiscard]] Status open_to_calls() const;
   // May this rank take part in a collective that is no operation? Errors: those of open_to_calls(),

@@ -20,6 +20,7 @@ Operation::Operation(Communicator& communicator, const Call& call)
       call_(call) {}
 
 Status Operation::start() {
+  if (plan_ != nullptr) return {};  // begin()
   TUTTI_TRY(members_.open_to_calls());
   if (disturbed()) return tl::unexpected(fault_error());
   Result<BoundPlan*> plan = nullptr;
@@ -72,6 +73,11 @@ Status Operation::start() {
        .lend_input = call_.has_input(rank) && may_lend(call_.input, call_.input_bytes(rank, ranks)),
        .lend_output =
            call_.has_output(rank) && may_lend(call_.output, call_.output_bytes(rank, ranks))});
+}
+
+void Operation::begin(BoundPlan& plan, const OperationSignature& signature) {
+  plan_ = &plan;
+  signature_ = signature;
 }
 
 // Here, since an operation before it may have written its input.

@@ -22,6 +22,8 @@ class Operation final : public OngoingCall {
 
   // Numbers, announces and plans the operation.
   [[nodiscard]] Status start() override;
+  // In place of start(): all of that was done, and the plan's executor is at work.
+  void begin(BoundPlan& plan, const OperationSignature& signature);
   [[nodiscard]] Result<bool> advance() override;
 
  private:

@@ -85,6 +85,7 @@ Status PlanCache::force(const ForcedSet& named) {
   choices_ = std::move(found);
   forced_text_ = wanted.text;
   chosen_.fill({});
+  ++generation_;
   return {};
 }
 
@@ -291,6 +292,7 @@ void PlanCache::forget_oldest_plan() {
   forgotten_ += oldest->second->executor->traffic();
   plans_.erase(oldest);
   chosen_.fill({});
+  ++generation_;
 }
 
 TrafficCounters PlanCache::traffic() const {

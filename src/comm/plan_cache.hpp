@@ -77,6 +77,13 @@ class PlanCache {
     return last_plan_ == nullptr ? nullptr : &last_plan_->plan;
   }
   void forget_last_plan() { last_plan_ = nullptr; }
+  // For calls that repeat (repeats.hpp): which plan the last one had, and what a call is told of
+  // that took it again. A plan of an earlier generation may be gone, or be no longer the choice.
+  [[nodiscard]] BoundPlan* last_bound() const { return last_plan_; }
+  void note_last_plan(BoundPlan& plan) { last_plan_ = &plan; }
+  [[nodiscard]] std::uint64_t generation() const { return generation_; }
+  // Whether memory lies in windows is a question only where there are some.
+  [[nodiscard]] bool without_windows() const { return windows_.empty(); }
   // What all plans have sent.
   [[nodiscard]] TrafficCounters traffic() const;
   // The ranks to which some plan has a connection.
@@ -133,6 +140,7 @@ class PlanCache {
   std::map<std::uint64_t, std::unique_ptr<BoundPlan>> plans_;  // by plan id
   std::array<Chosen, 64> chosen_{};
   BoundPlan* last_plan_ = nullptr;
+  std::uint64_t generation_ = 1;
   TrafficCounters forgotten_;  // of plans that are gone
   ArenaUses arena_uses_;
   CarveUse flagged_use_;

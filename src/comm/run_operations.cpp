@@ -66,7 +66,9 @@ Status run_alone(Communicator& communicator, const Call& call) {
   const InFlightCall in_flight(communicator.call_slot(), name);
   if (!in_flight) return in_flight.status();
   Operation operation(communicator, call);
-  return run(operation, communicator.wait_policy(), Thread::kOfProgram);
+  TUTTI_TRY(run(operation, communicator.wait_policy(), Thread::kOfProgram));
+  communicator.repeats().keep(call);
+  return {};
 }
 
 // What a communicator has left to do in a group: its operations in issue order, and beside them its
@@ -180,6 +182,13 @@ Status run_operations(std::span<HeldCall> calls) {
   if (calls.size() == 1) return run_alone(*calls[0].communicator, calls[0].call);
   TUTTI_TRY_ASSIGN(std::vector<Queue> queues, make_queues(calls));
   return run_queues(queues);
+}
+
+Status run_begun(Communicator& communicator, const Call& call, BoundPlan& plan,
+                 const OperationSignature& signature) {
+  Operation operation(communicator, call);
+  operation.begin(plan, signature);
+  return run(operation, communicator.wait_policy(), Thread::kOfProgram);
 }
 
 Status run_transfers(Communicator& communicator, std::span<const Call> calls, const char* name) {

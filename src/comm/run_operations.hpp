@@ -8,11 +8,13 @@
 
 #include "base/call.hpp"
 #include "base/result.hpp"
+#include "base/signature.hpp"
 #include "stream/stream.hpp"
 
 namespace tutti {
 
 class Communicator;
+struct BoundPlan;
 
 // A call, and what keeps its communicator alive until it has ended; null: the caller does.
 struct HeldCall {
@@ -27,6 +29,10 @@ struct HeldCall {
 // the first error; every operation has ended then. Of several, what holds a communicator is let go
 // as soon as its own have ended, so that an abort waits for no other communicator.
 [[nodiscard]] Status run_operations(std::span<HeldCall> calls);
+
+// Runs an operation to its end that has begun (Operation::begin). The caller holds its slot.
+[[nodiscard]] Status run_begun(Communicator& communicator, const Call& call, BoundPlan& plan,
+                               const OperationSignature& signature);
 
 // Runs sends and receives of one communicator, all together, as one call named `name` (a literal).
 [[nodiscard]] Status run_transfers(Communicator& communicator, std::span<const Call> calls,

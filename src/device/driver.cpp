@@ -50,6 +50,8 @@ bool driver_is_loaded() {
   return true;
 }
 
+bool driver_was_found() { return pointer_attribute.load(std::memory_order_relaxed) != nullptr; }
+
 bool driver_knows_for_device(const void* memory) {
   PointerGetAttribute* const ask = pointer_attribute.load(std::memory_order_relaxed);
   if (ask == nullptr) return false;

@@ -11,6 +11,8 @@ namespace tutti::device {
 
 // Looks for it; once it is found, at no cost.
 bool driver_is_loaded();
+// Has it found one before? One load.
+[[nodiscard]] bool driver_was_found();
 
 // Is it memory that only a device may touch? False until driver_is_loaded() has found a driver.
 [[nodiscard]] bool driver_knows_for_device(const void* memory);

@@ -393,13 +393,18 @@ std::uint64_t HostExecutor::chunk_bytes(const PlanStep& step, std::uint32_t k,
   return room_bytes_;
 }
 
-// Returns the elements in the user's data, in which blocks lie by rank.
-ElementRange HostExecutor::elements_of(const PlanOperand& operand, std::uint32_t k,
+// Returns the chunk in the user's data, in which blocks lie by rank.
+std::uint32_t HostExecutor::data_chunk(const PlanOperand& operand, std::uint32_t k,
                                        std::uint32_t slice) const {
   const ScheduleShape& shape = plan_.shape;
-  std::uint32_t chunk = operand.span.at(k, shape.chunks);
-  if (!shape.block_ranks.empty())
-    chunk = block_map(shape, slice % shape.replicas).data_chunk(chunk);
+  const std::uint32_t chunk = operand.span.at(k, shape.chunks);
+  return shape.block_ranks.empty() ? chunk
+                                   : block_map(shape, slice % shape.replicas).data_chunk(chunk);
+}
+
+ElementRange HostExecutor::elements_of(const PlanOperand& operand, std::uint32_t k,
+                                       std::uint32_t slice) const {
+  const std::uint32_t chunk = data_chunk(operand, k, slice);
   if (sizes_ == nullptr) return cut_.slice(chunk, slice);
   const std::uint32_t each = cut_.chunks_each(), block = chunk / each;
   const UniformCut own{sizes_->counts[block], each, cut_.slices, cut_.grain};

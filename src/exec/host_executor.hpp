@@ -10,11 +10,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/call.hpp"
 #include "exec/peer_memory.hpp"
+#include "exec/straight_line.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "plan/plan.hpp"
 #include "transports/connection_ops.hpp"
@@ -73,6 +75,25 @@ class HostExecutor {
   // Every step has been fired, and nothing of the user's memory is lent any more.
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
+  // The plan's steps for calls like this one; none where they are not simple: several slices or
+  // lanes, scratch, peers' memory, messages in slots.
+  [[nodiscard]] std::optional<StraightLine> straighten(const Call& call) const;
+  // In the place of start() and advance(): runs the line to its end. `wait()` says whether to look
+  // once more for what a step lacks. False: it does not, and advance() goes on from there.
+  template <typename Wait>
+  [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call, Wait&& wait) {
+    begin(call);
+    for (std::size_t i = 0; i < line.steps.size(); ++i) {
+      while (!may_run(line, line.steps[i], call.signature))
+        if (!wait()) {
+          go_on_at(line, i, call);
+          return false;
+        }
+      run_step(line, line.steps[i], call);
+    }
+    return true;
+  }
+
   // Takes the buffers of an operation that will not be completed back from the peers that use
   // them; waits for those that are in the middle of a piece of a step, if they read, for those of
   // this process alone. Returns a peer of another process, not `gone`, that was still storing after
@@ -123,6 +144,18 @@ class HostExecutor {
   };
   [[nodiscard]] static bool taken(const Lend& lend) { return lend.state->taken > lend.message; }
 
+  // host_executor_straight.cpp
+  [[nodiscard]] bool add_straight(StraightLine& line, const PlanStep& step,
+                                  std::size_t bytes_each) const;
+  [[nodiscard]] StraightPlace place_of(const StraightLine& line, const PlanOperand& operand,
+                                       std::uint32_t k, std::uint64_t done,
+                                       std::uint64_t in_message, std::size_t bytes_each) const;
+  void begin(const StraightCall& call);
+  [[nodiscard]] bool may_run(const StraightLine& line, const StraightStep& step,
+                             std::uint64_t signature);
+  void run_step(const StraightLine& line, const StraightStep& step, const StraightCall& call);
+  void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
+
   bool advance_lane(std::size_t lane);
   void enter_step(const PlanLane& lane, LaneState& state);
   void next_step(const PlanLane& lane, LaneState& state);
@@ -163,6 +196,8 @@ class HostExecutor {
   void complete_messages(const PlanStep& step, std::uint64_t bytes);
   [[nodiscard]] std::uint64_t chunk_bytes(const PlanStep& step, std::uint32_t k,
                                           std::uint32_t slice) const;
+  [[nodiscard]] std::uint32_t data_chunk(const PlanOperand& operand, std::uint32_t k,
+                                         std::uint32_t slice) const;
   [[nodiscard]] ElementRange elements_of(const PlanOperand& operand, std::uint32_t k,
                                          std::uint32_t slice) const;
   [[nodiscard]] std::uint64_t offset_of(const PlanOperand& operand, std::uint32_t k,

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/repeats.hpp"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "comm/communicator.hpp"
+#include "comm/operation.hpp"
+#include "comm/run_operations.hpp"
+#include "device/driver.hpp"
+
+namespace tutti {
+namespace {
+
+bool are_like(const SmallCall& a, const SmallCall& b) {
+  return a.count == b.count && a.collective == b.collective && a.type == b.type && a.op == b.op &&
+         a.root == b.root;
+}
+
+}  // namespace
+
+Repeats::Kept& Repeats::place_of(const SmallCall& call) {
+  const std::uint64_t kind =
+      call.count ^ static_cast<std::uint64_t>(call.collective) << 56 ^
+      static_cast<std::uint64_t>(call.type) << 48 ^ static_cast<std::uint64_t>(call.op) << 40 ^
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 20;
+  return kept_[(kind * 0x9e3779b97f4a7c15u) >> 60];
+}
+
+// What a call's buffers must be; everything else the ordinary way tells.
+bool Repeats::repeats(const Kept& kept, const SmallCall& call) const {
+  if (!are_like(kept.like, call) || kept.plan == nullptr) return false;
+  const auto from = reinterpret_cast<std::uintptr_t>(call.input);
+  const auto to = reinterpret_cast<std::uintptr_t>(call.output);
+  if (((from | to) & kept.unaligned) != 0 || from == 0 || to == 0) return false;
+  const bool in_place = from - kept.input_shift == to - kept.output_shift;
+  return in_place || from + kept.input_bytes <= to || to + kept.output_bytes <= from;
+}
+
+bool Repeats::can_run(const Kept& kept) const {
+  const PlanCache& plans = communicator_.plans();
+  return kept.generation == plans.generation() && plans.without_windows() &&
+         !device::driver_was_found() && communicator_.members().is_open() &&
+         !communicator_.members().disturbed();
+}
+
+Repeats::Outcome Repeats::run(const SmallCall& call, Error& error) {
+  const CallSlot::Held slot(communicator_.call_slot(), info_of(call.collective).name.data());
+  if (!slot) return Outcome::kElsewhere;
+  const Kept& kept = place_of(call);
+  if (!repeats(kept, call) || !can_run(kept)) return Outcome::kElsewhere;
+  OperationCounts& counts = communicator_.counts();
+  const std::uint64_t operation = counts.issued + 1;
+  PlanCache& plans = communicator_.plans();
+  if (plans.use(*kept.plan, operation) > kept.plan->gate_passed) return Outcome::kElsewhere;
+  plans.note_last_plan(*kept.plan);
+  counts.issued = operation;
+  Board& board = communicator_.members().board();
+  board.enter(operation, kept.record);
+  const StraightCall straight{
+      .input_base = reinterpret_cast<std::uintptr_t>(call.input) - kept.input_shift,
+      .output_base = reinterpret_cast<std::uintptr_t>(call.output) - kept.output_shift,
+      .kernel = kept.kernel,
+      .average_over = kept.average_over,
+      .operation = operation,
+      .signature = OperationSignature::hash_of(operation, kept.hash)};
+  // Until it is time to ask whether the peer runs on this core.
+  const WaitPolicy& policy = communicator_.wait_policy();
+  std::uint32_t rounds = std::min(policy.spins, policy.look_at);
+  const bool ended = kept.plan->executor->run(kept.line, straight, [&] {
+    if (rounds <= 1) return false;
+    --rounds;
+    Waiter::relax();
+    return true;
+  });
+  if (!ended) [[unlikely]]
+    return go_on(kept, call, operation, error);
+  communicator_.transport()->publish_done(operation);
+  board.leave(operation);
+  ++counts.completed;
+  counts.last_slices = 1;
+  return Outcome::kEnded;
+}
+
+Repeats::Outcome Repeats::go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation,
+                                Error& error) {
+  Call whole = kept.call;
+  whole.input = call.input;
+  whole.output = call.output;
+  OperationSignature signature = kept.signature;
+  signature.operation = operation;
+  Status ended = run_begun(communicator_, whole, *kept.plan, signature);
+  if (ended) return Outcome::kEnded;
+  error = std::move(ended.error());
+  return Outcome::kFailed;
+}
+
+void Repeats::keep(const Call& call) {
+  if (call.count > kMostBytes) return;
+  try {
+    look_up(call);
+  } catch (const std::bad_alloc&) {  // the call has ended well all the same
+  }
+}
+
+void Repeats::look_up(const Call& call) {
+  const Rank rank = communicator_.rank();
+  const std::int32_t ranks = communicator_.ranks();
+  const bool plain = call.has_input(rank) && call.has_output(rank) && call.sizes == nullptr &&
+                     !call.pre_multiplied && !call.user_op && !call.on_device;
+  if (!plain || call.count == 0 || call.data_bytes(ranks) > kMostBytes) return;
+  const SmallCall small{call.collective, call.type, call.op, call.root, call.count};
+  Kept& kept = place_of(small);
+  PlanCache& plans = communicator_.plans();
+  const bool again = are_like(kept.like, small);
+  if (again && kept.generation == plans.generation()) return;
+  kept.like = small;
+  kept.plan = nullptr;
+  kept.generation = again ? plans.generation() : 0;
+  if (!again) return;  // it has not repeated yet
+  if (plans.carries_fp32(call) || communicator_.on_device() != nullptr) return;
+  BoundPlan* const plan = plans.last_bound();
+  if (plan == nullptr || !communicator_.shares_all_of(*plan)) return;
+  std::optional<StraightLine> line = plan->executor->straighten(call);
+  if (!line) return;
+  kept.line = *std::move(line);
+  const bool reduces = call.info().reduces();
+  const std::size_t bytes_each = element_bytes(call.type);
+  kept.call = call;
+  kept.plan = plan;
+  kept.signature = {.collective = call.collective,
+                    .type = call.type,
+                    .op = call.op,
+                    .root = call.root,
+                    .count = call.count,
+                    .plan = plan->plan.id};
+  kept.hash = kept.signature.hash_of_kind();
+  kept.record = Board::record_of(kept.signature);
+  kept.kernel =
+      reduces ? reduce_copy_kernel(call.type, call.op) : copy_kernel(element_bytes(call.type));
+  const bool average = reduces && call.op == ReduceOp::kAvg;
+  kept.average_over = average ? static_cast<std::uint32_t>(ranks) : 0;
+  kept.input_bytes = call.input_bytes(rank, ranks);
+  kept.output_bytes = call.output_bytes(rank, ranks);
+  kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - call.input_base(rank);
+  kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - call.output_base(rank);
+  kept.unaligned = bytes_each - 1;
+}
+
+}  // namespace tutti

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small calls that repeat. A call of the same kind, count and type as one before takes the same
+// plan, has the same signature and moves the same bytes: all of that is kept, so that such a call
+// is its checks, its number on the status page, and its exchange. Whatever is not as it was takes
+// the ordinary way, as does a call that must wait for long, from where it is.
+//
+// The thread that uses the communicator.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/call.hpp"
+#include "base/result.hpp"
+#include "comm/plan_cache.hpp"
+#include "exec/straight_line.hpp"
+
+namespace tutti {
+
+class Communicator;
+
+// A call with host memory in the caller's thread, as the C API takes it.
+struct SmallCall {
+  Collective collective = Collective::kNone;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Rank root = 0;
+  std::uint64_t count = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+};
+
+class Repeats {
+ public:
+  explicit Repeats(Communicator& communicator) : communicator_(communicator) {}
+
+  enum class Outcome : std::uint8_t {
+    kEnded,  // well
+    kFailed,
+    kElsewhere,  // it repeats none, has no number, and takes the ordinary way
+  };
+  // Runs the call if it repeats another. `error` is written if it fails, as in run_operations().
+  [[nodiscard]] Outcome run(const SmallCall& call, Error& error);
+  // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
+  void keep(const Call& call);
+  // Calls of this size at most are worth it.
+  static constexpr std::uint64_t kMostBytes = 4096;
+
+ private:
+  struct Kept {
+    SmallCall like;                // without buffers
+    std::uint64_t generation = 0;  // PlanCache::generation(); 0: empty
+    Call call;                     // without buffers, which have been checked
+    BoundPlan* plan = nullptr;     // null: calls like it are not simple
+    StraightLine line;
+    OperationSignature signature;  // without number
+    std::uint64_t hash = 0;        // of it, without number
+    Board::Record record;
+    ReduceCopyFn kernel = nullptr;
+    std::uint32_t average_over = 0;
+    std::uint64_t input_bytes = 0, output_bytes = 0;  // on this rank
+    std::uint64_t input_shift = 0, output_shift = 0;  // from a buffer to Call::input_base
+    std::uint64_t unaligned = 0;                      // bits that addresses must not have
+  };
+  void look_up(const Call& call);
+  [[nodiscard]] Kept& place_of(const SmallCall& call);
+  [[nodiscard]] bool repeats(const Kept& kept, const SmallCall& call) const;
+  [[nodiscard]] bool can_run(const Kept& kept) const;
+  [[nodiscard]] Outcome go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation,
+                              Error& error);
+
+  Communicator& communicator_;
+  std::array<Kept, 16> kept_;  // direct-mapped
+};
+
+}  // namespace tutti

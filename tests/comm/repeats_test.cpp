@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small calls that repeat: results in any mixture of shapes, what takes the ordinary way, and calls
+// that begin as a repetition and must wait, or fail.
+#include "comm/repeats.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tutti/tutti.h>
+
+#include <barrier>
+#include <functional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "calls.hpp"
+#include "comm/communicator.hpp"
+#include "comm/run_operations.hpp"
+#include "job.hpp"
+#include "tests/seed.hpp"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Outcome = Repeats::Outcome;
+
+// Each shape again and again between the others, at random places, from equal seeds.
+TEST(Repeats, GiveWhatOtherCallsGive) {
+  using enum Collective;
+  const unsigned seed = draw_seed();
+  for (const int ranks : {1, 2, 3, 5, 8})
+    run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+      std::mt19937 random(seed);
+      std::vector<CallCase> shapes;
+      for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather,
+                                          kReduceScatter, kGather, kScatter, kAllToAll})
+        for (const std::size_t count : {1, 2, 17, 130})
+          shapes.push_back({.collective = collective, .count = count, .root = ranks / 2});
+      for (int i = 0; i < 600; ++i) {
+        // Of a few, so that they repeat; which few changes.
+        CallCase one = shapes[(random() % 5 + static_cast<std::size_t>(i) / 50) % shapes.size()];
+        one.in_place = one.collective != kAllToAll && random() % 3 == 0;
+        one.salt = i;
+        ASSERT_EQ(check_call(comm, rank, ranks, one), "")
+            << "call " << i << ", " << ranks << " ranks, seed " << seed;
+      }
+    });
+}
+
+TEST(Repeats, AverageProductsAndTypesAreTheirOwn) {
+  run_job(3, {}, [&](int rank, tuttiComm_t& comm) {
+    for (int i = 0; i < 5; ++i) {
+      const float mine = static_cast<float>(3 * rank + i);
+      float average = 0, product = 0;
+      double sum = 0;
+      const double wide = mine;
+      ASSERT_EQ(tuttiAllReduce(&mine, &average, 1, tuttiFloat, tuttiAvg, comm, nullptr),
+                tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(&mine, &product, 1, tuttiFloat, tuttiProd, comm, nullptr),
+                tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(&wide, &sum, 1, tuttiDouble, tuttiSum, comm, nullptr), tuttiSuccess);
+      const auto n = static_cast<float>(i);
+      EXPECT_EQ(average, 3 + n);
+      EXPECT_EQ(product, n * (3 + n) * (6 + n));
+      EXPECT_EQ(sum, 9 + 3 * n);
+    }
+  });
+}
+
+// One rank of a job, below the C API.
+struct Member {
+  std::unique_ptr<Communicator> communicator;
+  std::vector<float> in = std::vector<float>(4, 1), out = std::vector<float>(4);
+
+  [[nodiscard]] SmallCall small() {
+    return {.collective = Collective::kAllReduce,
+            .count = in.size(),
+            .input = in.data(),
+            .output = out.data()};
+  }
+  Status ordinary() {
+    HeldCall call{communicator.get(),
+                  {.collective = Collective::kAllReduce,
+                   .input = in.data(),
+                   .output = out.data(),
+                   .count = in.size()},
+                  nullptr};
+    return run_operations({&call, 1});
+  }
+  Outcome again(const SmallCall& call) {
+    Error error;
+    const Outcome outcome = communicator->repeats().run(call, error);
+    if (outcome == Outcome::kFailed) message = error.message;
+    return outcome;
+  }
+  Outcome again() { return again(small()); }
+  std::string message = {};
+};
+
+// Two ranks in threads of their own, each with a call that repeats; then `body`.
+void with_two(const std::function<void(Rank, Member&, std::barrier<>&)>& body,
+              const Config& config = {}) {
+  const UniqueId id = *create_unique_id({.interfaces = "lo"});
+  std::barrier<> together(2);
+  const auto rank_body = [&](Rank rank) {
+    Member member;
+    auto made = Communicator::create(id, rank, 2, {.config = config, .cancel = {}});
+    ASSERT_TRUE(made) << made.error().message;
+    member.communicator = *std::move(made);
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
+    body(rank, member, together);
+    together.arrive_and_wait();
+  };
+  std::jthread other([&] { rank_body(1); });
+  rank_body(0);
+}
+
+TEST(Repeats, RunWhatHasRepeated) {
+  with_two([](Rank, Member& member, std::barrier<>&) {
+    const std::uint64_t before = member.communicator->info().operations;
+    for (int i = 0; i < 100; ++i) {
+      member.in.assign(4, static_cast<float>(i));
+      ASSERT_EQ(member.again(), Outcome::kEnded);
+      EXPECT_EQ(member.out, std::vector<float>(4, static_cast<float>(2 * i)));
+    }
+    const Communicator::Info info = member.communicator->info();
+    EXPECT_EQ(info.operations, before + 100);
+    EXPECT_EQ(info.last_slices, 1u);
+    EXPECT_EQ(info.payload_bytes_sent, info.operations * 4 * sizeof(float));
+  });
+}
+
+TEST(Repeats, WhatIsNotAsItWasTakesTheOrdinaryWay) {
+  with_two([](Rank rank, Member& member, std::barrier<>& together) {
+    SmallCall call = member.small();
+    call.count = 3;
+    EXPECT_EQ(member.again(call), Outcome::kElsewhere);
+    call = member.small();
+    call.op = ReduceOp::kMax;
+    EXPECT_EQ(member.again(call), Outcome::kElsewhere);
+    call = member.small();
+    call.input = nullptr;
+    EXPECT_EQ(member.again(call), Outcome::kElsewhere);
+    call.input = reinterpret_cast<const std::byte*>(member.in.data()) + 1;
+    EXPECT_EQ(member.again(call), Outcome::kElsewhere);
+    call.input = member.out.data() + 1;  // overlaps, and not in place
+    EXPECT_EQ(member.again(call), Outcome::kElsewhere);
+    {
+      const InFlightCall other(member.communicator->call_slot(), "a call");
+      EXPECT_EQ(member.again(), Outcome::kElsewhere);
+    }
+    EXPECT_EQ(member.again(), Outcome::kEnded);
+    ASSERT_TRUE(member.communicator->set_algorithm("ring@slots"));
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);  // slots are not simple
+    EXPECT_EQ(member.communicator->info().last_algorithm, "ring");
+    ASSERT_TRUE(member.communicator->set_algorithm("auto"));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
+    EXPECT_EQ(member.again(), Outcome::kEnded);
+    together.arrive_and_wait();
+    if (rank == 0) {
+      EXPECT_TRUE(member.communicator->finalize());
+      EXPECT_EQ(member.again(), Outcome::kElsewhere);
+    }
+  });
+}
+
+TEST(Repeats, ACallThatWaitsForLongGoesOnWhereItWas) {
+  with_two([](Rank rank, Member& member, std::barrier<>&) {
+    for (int i = 0; i < 20; ++i) {
+      // The one that comes late waits until the other's page says where it waits.
+      if (rank == i % 2) {
+        Board& board = member.communicator->members().board();
+        const auto number = member.communicator->counts().issued + 1;
+        while (board.last_entered(1 - rank) < number || board.waits_for(1 - rank) != rank)
+          std::this_thread::yield();
+      }
+      member.in.assign(4, static_cast<float>(i));
+      ASSERT_EQ(member.again(), Outcome::kEnded);
+      EXPECT_EQ(member.out, std::vector<float>(4, static_cast<float>(2 * i)));
+    }
+  });
+}
+
+TEST(Repeats, CallsThatDifferAreNamed) {
+  with_two([](Rank rank, Member& member, std::barrier<>&) {
+    std::string message;
+    if (rank == 0) {
+      EXPECT_EQ(member.again(), Outcome::kFailed);
+      message = member.message;
+    } else {
+      member.in.resize(3);
+      const Status status = member.ordinary();
+      ASSERT_FALSE(status);
+      message = status.error().message;
+      member.in.resize(4);
+    }
+    EXPECT_THAT(message, HasSubstr("all_reduce #4 count 4 float sum"));
+    EXPECT_THAT(message, HasSubstr("all_reduce #4 count 3 float sum"));
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);  // which says why
+    EXPECT_FALSE(member.ordinary());
+  });
+}
+
+TEST(Repeats, WhoDoesNotComeInTimeIsNamed) {
+  Config config;
+  config.op_timeout_ns = 50'000'000;
+  with_two(
+      [](Rank rank, Member& member, std::barrier<>&) {
+        if (rank == 1) return;
+        EXPECT_EQ(member.again(), Outcome::kFailed);
+        EXPECT_THAT(member.message, HasSubstr("rank 1 (pid"));
+        EXPECT_THAT(member.message, HasSubstr("all_reduce #4 count 4 float sum"));
+      },
+      config);
+}
+
+}  // namespace
+}  // namespace tutti::test
