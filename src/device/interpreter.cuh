@@ -27,7 +27,8 @@ class CudaBlock {
     __syncwarp();
     return agreed;
   }
-  static_assert(kPacketThreads % kLanes == 0, "whole warps, so whole lines");
+  static_assert(kPacketThreads % kLanes == 0 && kInterpreterThreads % kLanes == 0,
+                "whole warps, so whole lines");
   [[nodiscard]] __device__ bool line_all(bool mine) { return __all_sync(line_mask(), mine) != 0; }
   // One instruction stores the line.
   template <class Function>

@@ -367,8 +367,9 @@ std::string Job::absent_from(const Batch& batch, int device) const {
 
 Status Job::check_alike(std::span<const Issue> issues) {
   const auto text = [](const Issue& one) {
-    return fmt::format("rank {}: {} of {} {}, {}, plan {:016x}", one.rank, name_of(one.collective),
-                       one.count, name_of(one.type), name_of(one.op), one.plan);
+    return fmt::format("rank {}: {} of {} {}, {}, plan {:016x} in {}", one.rank,
+                       name_of(one.collective), one.count, name_of(one.type), name_of(one.op),
+                       one.plan, name_of(one.messages));
   };
   const Issue& first = issues.front();
   for (const Issue& one : issues)

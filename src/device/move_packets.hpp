@@ -277,6 +277,9 @@ TUTTI_HD_COLD std::uint32_t move_lines(Block& block, std::uint32_t place) {
   TUTTI_NO_UNROLL
   for (std::uint32_t s = group; s < sources; s += groups_of<format>(block)) {
     if (s != group) block.together([&] { header = fetch_header<format>(block, s); });
+    if (header_is_own<format>(block, s, header)) continue;
+    // What was asked before the data came may be old; headers are sent before data.
+    block.together([&] { header = fetch_header<format>(block, s); });
     if (!header_is_own<format>(block, s, header)) return kHeaders;
   }
   return kAllMoved;
@@ -339,11 +342,16 @@ template <PacketFormat format, class Block>
   return all_of_line<format>(block, own);
 }
 
-// Waits for what has not come at `place`. False: the rank has stopped.
+// Waits for what has not come at `place`: a line of all sources, or the first lines at which this
+// group looks, so that a foreign one is told although another source's never comes. False: the rank
+// has stopped.
 template <PacketFormat format, class Block>
 TUTTI_HD_COLD bool await_place(Block& block, std::uint32_t place) {
-  const std::uint32_t line = place == kHeaders ? 0 : place + group_of<format>(block);
-  for (std::uint32_t s = 0; s < block.shared().at.step->sources; ++s)
+  const bool headers = place == kHeaders;
+  const std::uint32_t line = headers ? 0 : place + group_of<format>(block);
+  const std::uint32_t step = headers ? groups_of<format>(block) : 1;
+  for (std::uint32_t s = headers ? group_of<format>(block) : 0; s < block.shared().at.step->sources;
+       s += step)
     if (!await_line<format>(block, s, line)) return false;
   return place != kHeaders || headers_are_own<format>(block);
 }

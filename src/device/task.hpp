@@ -26,6 +26,11 @@ enum class Messages : std::uint8_t {
   return messages >= Messages::kLl8;
 }
 
+[[nodiscard]] constexpr const char* name_of(Messages messages) {
+  constexpr const char* kNames[] = {"slots", "cells", "ll8", "ll16", "ll128"};
+  return kNames[static_cast<int>(messages)];
+}
+
 // Of messages in packets.
 [[nodiscard]] TUTTI_HD constexpr PacketFormat format_of(Messages messages) {
   return static_cast<PacketFormat>(static_cast<int>(messages) - static_cast<int>(Messages::kLl8));
