@@ -201,8 +201,9 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
 
 // Calls that may repeat (comm/repeats.hpp).
 bool may_repeat(const RawCall& raw, tuttiStream_t stream) {
-  return stream == nullptr && raw.count <= Repeats::kMostBytes && raw.sizes == nullptr &&
-         raw.type >= 0 && raw.type < kDataTypeCount && raw.op >= 0 && raw.op < tuttiNumOps &&
+  return stream == nullptr && raw.collective != Collective::kBarrier &&
+         raw.count <= Repeats::kMostBytes && raw.sizes == nullptr && raw.type >= 0 &&
+         raw.type < kDataTypeCount && raw.op >= 0 && raw.op < tuttiNumOps &&
          !Group::current().active();
 }
 

@@ -164,7 +164,8 @@ class Communicator {
   [[nodiscard]] Transport* transport() const { return transport_.get(); }  // null: one rank
   [[nodiscard]] OperationCounts& counts() { return counts_; }
   [[nodiscard]] Repeats& repeats() { return repeats_; }
-  // Do messages of the plan pass by memory alone, so that nothing needs this rank later?
+  // Do messages of the plan pass by memory alone, so that nothing needs this rank later? No
+  // connection is pumped then.
   [[nodiscard]] bool shares_all_of(const BoundPlan& plan) const;
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
   [[nodiscard]] MadeOps& made_ops() { return made_ops_; }

@@ -34,6 +34,9 @@ bool Repeats::repeats(const Kept& kept, const SmallCall& call) const {
   const auto from = reinterpret_cast<std::uintptr_t>(call.input);
   const auto to = reinterpret_cast<std::uintptr_t>(call.output);
   if (((from | to) & kept.unaligned) != 0 || from == 0 || to == 0) return false;
+  if (device::driver_was_found() &&
+      (device::driver_knows_for_device(call.input) || device::driver_knows_for_device(call.output)))
+    return false;
   const bool in_place = from - kept.input_shift == to - kept.output_shift;
   return in_place || from + kept.input_bytes <= to || to + kept.output_bytes <= from;
 }
@@ -67,13 +70,12 @@ Repeats::Outcome Repeats::run(const SmallCall& call, Error& error) {
       .signature = OperationSignature::hash_of(operation, kept.hash)};
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator_.wait_policy();
-  std::uint32_t rounds = std::min(policy.spins, policy.look_at);
-  const bool ended = kept.plan->executor->run(kept.line, straight, [&] {
-    if (rounds <= 1) return false;
-    --rounds;
-    Waiter::relax();
-    return true;
-  });
+  const std::uint32_t most_looks = std::min(policy.spins, policy.look_at);
+  const bool ended =
+      kept.plan->executor->run(kept.line, straight, [most_looks](std::uint32_t looks) {
+        Waiter::relax();
+        return looks < most_looks;
+      });
   if (!ended) [[unlikely]]
     return go_on(kept, call, operation, error);
   communicator_.transport()->publish_done(operation);
@@ -108,18 +110,20 @@ void Repeats::look_up(const Call& call) {
   const Rank rank = communicator_.rank();
   const std::int32_t ranks = communicator_.ranks();
   const bool plain = call.has_input(rank) && call.has_output(rank) && call.sizes == nullptr &&
-                     !call.pre_multiplied && !call.user_op && !call.on_device;
+                     !call.pre_multiplied && !call.user_op && !call.on_device &&
+                     call.collective != Collective::kBarrier;
   if (!plain || call.count == 0 || call.data_bytes(ranks) > kMostBytes) return;
+  PlanCache& plans = communicator_.plans();
+  if (!plans.without_windows() || plans.carries_fp32(call)) return;
+  if (communicator_.on_device() != nullptr) return;
   const SmallCall small{call.collective, call.type, call.op, call.root, call.count};
   Kept& kept = place_of(small);
-  PlanCache& plans = communicator_.plans();
   const bool again = are_like(kept.like, small);
   if (again && kept.generation == plans.generation()) return;
   kept.like = small;
   kept.plan = nullptr;
   kept.generation = again ? plans.generation() : 0;
   if (!again) return;  // it has not repeated yet
-  if (plans.carries_fp32(call) || communicator_.on_device() != nullptr) return;
   BoundPlan* const plan = plans.last_bound();
   if (plan == nullptr || !communicator_.shares_all_of(*plan)) return;
   std::optional<StraightLine> line = plan->executor->straighten(call);
@@ -128,6 +132,8 @@ void Repeats::look_up(const Call& call) {
   const bool reduces = call.info().reduces();
   const std::size_t bytes_each = element_bytes(call.type);
   kept.call = call;
+  kept.call.input = nullptr;
+  kept.call.output = nullptr;
   kept.plan = plan;
   kept.signature = {.collective = call.collective,
                     .type = call.type,

@@ -78,14 +78,15 @@ class HostExecutor {
   // The plan's steps for calls like this one; none where they are not simple: several slices or
   // lanes, scratch, peers' memory, messages in slots.
   [[nodiscard]] std::optional<StraightLine> straighten(const Call& call) const;
-  // In the place of start() and advance(): runs the line to its end. `wait()` says whether to look
-  // once more for what a step lacks. False: it does not, and advance() goes on from there.
+  // In the place of start() and advance(): runs the line to its end. `wait(looks)` says whether to
+  // look once more for what a step lacks, after so many looks. False: it does not, and advance()
+  // goes on from there.
   template <typename Wait>
   [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call, Wait&& wait) {
     begin(call);
     for (std::size_t i = 0; i < line.steps.size(); ++i) {
-      while (!may_run(line, line.steps[i], call.signature))
-        if (!wait()) {
+      for (std::uint32_t looks = 1; !may_run(line, line.steps[i], call.signature); ++looks)
+        if (!wait(looks)) {
           go_on_at(line, i, call);
           return false;
         }

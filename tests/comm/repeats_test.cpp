@@ -185,6 +185,77 @@ TEST(Repeats, ACallThatWaitsForLongGoesOnWhereItWas) {
   });
 }
 
+// Of each plan, with no look at all between its steps, beside one that goes straight.
+TEST(Repeats, GoOnAtEveryStepAndCountAlike) {
+  for (const char* const algorithm : {"butterfly@flagged", "one_shot@flagged", "ring@flagged",
+                                      "tree@flagged", "rabenseifner@flagged"}) {
+    std::uint64_t bytes[2] = {}, messages[2] = {};
+    for (const bool straight : {true, false})
+      with_two([&](Rank rank, Member& member, std::barrier<>&) {
+        ASSERT_TRUE(member.communicator->set_algorithm(algorithm));
+        for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
+        if (!straight) member.communicator->wait_policy().spins = 0;
+        for (int i = 0; i < 30; ++i) {
+          member.in = {1, 2, static_cast<float>(i), static_cast<float>(rank)};
+          ASSERT_NE(member.again(), Outcome::kFailed);
+          if (member.out[2] != static_cast<float>(2 * i)) {
+            ASSERT_TRUE(member.ordinary());  // a plan that is not simple
+          }
+          EXPECT_EQ(member.out, (std::vector<float>{2, 4, static_cast<float>(2 * i), 1}));
+        }
+        if (rank != 0) return;
+        bytes[straight] = member.communicator->info().payload_bytes_sent;
+        messages[straight] = member.communicator->info().messages_sent;
+      });
+    EXPECT_EQ(bytes[0], bytes[1]) << algorithm;
+    EXPECT_EQ(messages[0], messages[1]) << algorithm;
+  }
+}
+
+// A sum that is pre-multiplied has the shape of a plain one.
+TEST(Repeats, APreMultipliedSumIsItsOwn) {
+  run_job(2, {}, [](int rank, tuttiComm_t& comm) {
+    float two = 2;
+    tuttiRedOp_t twice{};
+    ASSERT_EQ(tuttiRedOpCreatePreMulSum(&twice, &two, tuttiFloat, tuttiScalarHostImmediate, comm),
+              tuttiSuccess);
+    for (int i = 0; i < 8; ++i) {
+      const auto mine = static_cast<float>(rank + i);
+      float sum = 0;
+      ASSERT_EQ(
+          tuttiAllReduce(&mine, &sum, 1, tuttiFloat, i % 2 == 0 ? tuttiSum : twice, comm, nullptr),
+          tuttiSuccess);
+      EXPECT_EQ(sum, static_cast<float>((2 * i + 1) * (i % 2 + 1)));
+    }
+  });
+}
+
+// A window decides the plan of calls in it; there are none before it and after it.
+TEST(Repeats, AWindowTakesTheOrdinaryWay) {
+  run_job(2, {}, [](int rank, tuttiComm_t& comm) {
+    void* memory = nullptr;
+    ASSERT_EQ(tuttiMemAlloc(&memory, 4096), tuttiSuccess);
+    auto* const data = static_cast<float*>(memory);
+    const auto sum = [&](int call) {
+      data[0] = static_cast<float>(rank + call);
+      ASSERT_EQ(tuttiAllReduce(data, data + 1, 1, tuttiFloat, tuttiSum, comm, nullptr),
+                tuttiSuccess)
+          << tuttiGetLastError(comm);
+      EXPECT_EQ(data[1], static_cast<float>(1 + 2 * call));
+    };
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 4; ++i) sum(i);
+      tuttiWindow_t window = nullptr;
+      ASSERT_EQ(tuttiCommWindowRegister(comm, memory, 4096, &window, TUTTI_WIN_COLL_SYMMETRIC),
+                tuttiSuccess);
+      for (int i = 0; i < 4; ++i) sum(i);
+      ASSERT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess);
+    }
+    for (int i = 0; i < 4; ++i) sum(i);
+    EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess);
+  });
+}
+
 TEST(Repeats, CallsThatDifferAreNamed) {
   with_two([](Rank rank, Member& member, std::barrier<>&) {
     std::string message;
