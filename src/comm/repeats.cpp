@@ -20,17 +20,17 @@ bool are_like(const SmallCall& a, const SmallCall& b) {
 
 }  // namespace
 
-Repeats::Kept& Repeats::place_of(const SmallCall& call) {
+std::uint64_t Repeats::tag_of(const SmallCall& call) {
   const std::uint64_t kind =
       call.count ^ static_cast<std::uint64_t>(call.collective) << 56 ^
       static_cast<std::uint64_t>(call.type) << 48 ^ static_cast<std::uint64_t>(call.op) << 40 ^
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 20;
-  return kept_[(kind * 0x9e3779b97f4a7c15u) >> 60];
+  return kind * 0x9e3779b97f4a7c15u | 1;
 }
 
 // What a call's buffers must be; everything else the ordinary way tells.
 bool Repeats::repeats(const Kept& kept, const SmallCall& call) const {
-  if (!are_like(kept.like, call) || kept.plan == nullptr) return false;
+  if (!are_like(kept.like, call)) return false;
   const auto from = reinterpret_cast<std::uintptr_t>(call.input);
   const auto to = reinterpret_cast<std::uintptr_t>(call.output);
   if (((from | to) & kept.unaligned) != 0 || from == 0 || to == 0) return false;
@@ -49,9 +49,12 @@ bool Repeats::can_run(const Kept& kept) const {
 }
 
 Repeats::Outcome Repeats::run(const SmallCall& call, Error& error) {
+  const std::uint64_t tag = tag_of(call);
+  const Kept& kept = place_of(tag);
+  // Relaxed: a hint, until this thread holds the slot.
+  if (kept.tag.load(std::memory_order_relaxed) != tag) return Outcome::kElsewhere;
   const CallSlot::Held slot(communicator_.call_slot(), info_of(call.collective).name.data());
   if (!slot) return Outcome::kElsewhere;
-  const Kept& kept = place_of(call);
   if (!repeats(kept, call) || !can_run(kept)) return Outcome::kElsewhere;
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
@@ -117,11 +120,12 @@ void Repeats::look_up(const Call& call) {
   if (!plans.without_windows() || plans.carries_fp32(call)) return;
   if (communicator_.on_device() != nullptr) return;
   const SmallCall small{call.collective, call.type, call.op, call.root, call.count};
-  Kept& kept = place_of(small);
+  const std::uint64_t tag = tag_of(small);
+  Kept& kept = place_of(tag);
   const bool again = are_like(kept.like, small);
   if (again && kept.generation == plans.generation()) return;
+  kept.tag.store(0, std::memory_order_relaxed);
   kept.like = small;
-  kept.plan = nullptr;
   kept.generation = again ? plans.generation() : 0;
   if (!again) return;  // it has not repeated yet
   BoundPlan* const plan = plans.last_bound();
@@ -152,6 +156,7 @@ void Repeats::look_up(const Call& call) {
   kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - call.input_base(rank);
   kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - call.output_base(rank);
   kept.unaligned = bytes_each - 1;
+  kept.tag.store(tag, std::memory_order_relaxed);
 }
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "base/call.hpp"
@@ -44,14 +45,17 @@ class Repeats {
   // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
   void keep(const Call& call);
   // Calls of this size at most are worth it.
-  static constexpr std::uint64_t kMostBytes = 4096;
+  static constexpr std::uint64_t kMostBytes = 16 << 10;
 
  private:
   struct Kept {
+    // Hash of `like`; 0: calls like it have not repeated, or are not simple. Another thread, which
+    // is about to be refused, may read it.
+    std::atomic<std::uint64_t> tag{0};
     SmallCall like;                // without buffers
     std::uint64_t generation = 0;  // PlanCache::generation(); 0: empty
     Call call;                     // without buffers, which have been checked
-    BoundPlan* plan = nullptr;     // null: calls like it are not simple
+    BoundPlan* plan = nullptr;
     StraightLine line;
     OperationSignature signature;  // without number
     std::uint64_t hash = 0;        // of it, without number
@@ -63,14 +67,15 @@ class Repeats {
     std::uint64_t unaligned = 0;                      // bits that addresses must not have
   };
   void look_up(const Call& call);
-  [[nodiscard]] Kept& place_of(const SmallCall& call);
+  [[nodiscard]] static std::uint64_t tag_of(const SmallCall& call);
+  [[nodiscard]] Kept& place_of(std::uint64_t tag) { return kept_[tag >> 60]; }
   [[nodiscard]] bool repeats(const Kept& kept, const SmallCall& call) const;
   [[nodiscard]] bool can_run(const Kept& kept) const;
   [[nodiscard]] Outcome go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation,
                               Error& error);
 
   Communicator& communicator_;
-  std::array<Kept, 16> kept_;  // direct-mapped
+  std::array<Kept, 16> kept_;  // direct-mapped, by the tag's upper bits
 };
 
 }  // namespace tutti

@@ -76,7 +76,7 @@ class HostExecutor {
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
   // The plan's steps for calls like this one; none where they are not simple: several slices or
-  // lanes, scratch, peers' memory, messages in slots.
+  // lanes, scratch, peers' memory.
   [[nodiscard]] std::optional<StraightLine> straighten(const Call& call) const;
   // In the place of start() and advance(): runs the line to its end. `wait(looks)` says whether to
   // look once more for what a step lacks, after so many looks. False: it does not, and advance()
@@ -146,6 +146,7 @@ class HostExecutor {
   [[nodiscard]] static bool taken(const Lend& lend) { return lend.state->taken > lend.message; }
 
   // host_executor_straight.cpp
+  [[nodiscard]] bool in_cells() const { return plan_.options.protocol == Protocol::kFlagged; }
   [[nodiscard]] bool add_straight(StraightLine& line, const PlanStep& step,
                                   std::size_t bytes_each) const;
   [[nodiscard]] StraightPlace place_of(const StraightLine& line, const PlanOperand& operand,

@@ -13,9 +13,8 @@ constexpr std::size_t kMostOperands = 64, kMostMoves = 64, kMostPlaces = 8192;
 }  // namespace
 
 std::optional<StraightLine> HostExecutor::straighten(const Call& call) const {
-  const bool simple = plan_.lanes.size() == 1 && plan_.options.protocol == Protocol::kFlagged &&
-                      plan_.remotes.empty() && plan_.shape.scratch_chunks == 0 &&
-                      call.sizes == nullptr && !call.user_op;
+  const bool simple = plan_.lanes.size() == 1 && plan_.remotes.empty() &&
+                      plan_.shape.scratch_chunks == 0 && call.sizes == nullptr && !call.user_op;
   const std::size_t bytes_each = element_bytes(call.type);
   if (!simple || plan_.slices_for(call.count, bytes_each) != 1) return std::nullopt;
   StraightLine line;
@@ -41,7 +40,9 @@ bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step,
   for (std::uint32_t k = 0; k < operands[0].span.count(); ++k) {
     const std::uint64_t bytes = line.cut.chunk(data_chunk(operands[0], k, 0)).count() * bytes_each;
     for (std::uint64_t done = 0, piece = 0; done < bytes; done += piece) {
-      piece = std::min(bytes - done, kCellPayloadBytes - straight.bytes % kCellPayloadBytes);
+      piece = bytes - done;
+      if (in_cells())
+        piece = std::min(piece, kCellPayloadBytes - straight.bytes % kCellPayloadBytes);
       line.moves.push_back({.first_place = static_cast<std::uint16_t>(line.places.size()),
                             .destinations = step.destinations,
                             .sources = step.sources,
@@ -64,8 +65,10 @@ StraightPlace HostExecutor::place_of(const StraightLine& line, const PlanOperand
   if (operand.kind != OperandKind::kLocal)
     return {.in = StraightPlace::In::kMessage,
             .connection = operand.connection,
-            .offset = static_cast<std::uint32_t>(in_message / kCellPayloadBytes * kCellBytes +
-                                                 in_message % kCellPayloadBytes)};
+            .offset = static_cast<std::uint32_t>(in_cells()
+                                                     ? in_message / kCellPayloadBytes * kCellBytes +
+                                                           in_message % kCellPayloadBytes
+                                                     : in_message)};
   const std::uint64_t begin = line.cut.chunk(data_chunk(operand, k, 0)).begin * bytes_each + done;
   return {.in = operand.buffer == BufferKind::kOutput ? StraightPlace::In::kOutput
                                                       : StraightPlace::In::kInput,
@@ -97,7 +100,7 @@ void HostExecutor::run_step(const StraightLine& line, const StraightStep& step,
       if (here.in == StraightPlace::In::kOutput)
         return reinterpret_cast<std::byte*>(call.output_base + here.offset);
       const Connection& c = connections[here.connection];
-      return c.cells[std::size_t{c.slot} * c.cells_per_slot].payload + here.offset;
+      return payload_of(c, c.slot).base + here.offset;
     };
     for (std::uint32_t d = 0; d < move->destinations; ++d)
       destination_pointers_[d] = address(sends_);

@@ -35,7 +35,7 @@ TEST(Repeats, GiveWhatOtherCallsGive) {
       std::vector<CallCase> shapes;
       for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather,
                                           kReduceScatter, kGather, kScatter, kAllToAll})
-        for (const std::size_t count : {1, 2, 17, 130})
+        for (const std::size_t count : {1, 2, 17, 130, 700})
           shapes.push_back({.collective = collective, .count = count, .root = ranks / 2});
       for (int i = 0; i < 600; ++i) {
         // Of a few, so that they repeat; which few changes.
@@ -155,8 +155,11 @@ TEST(Repeats, WhatIsNotAsItWasTakesTheOrdinaryWay) {
     ASSERT_TRUE(member.communicator->set_algorithm("ring@slots"));
     EXPECT_EQ(member.again(), Outcome::kElsewhere);
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
-    EXPECT_EQ(member.again(), Outcome::kElsewhere);  // slots are not simple
+    EXPECT_EQ(member.again(), Outcome::kEnded);
     EXPECT_EQ(member.communicator->info().last_algorithm, "ring");
+    ASSERT_TRUE(member.communicator->set_algorithm("two_shot:access=remote"));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);  // peers' memory is not simple
     ASSERT_TRUE(member.communicator->set_algorithm("auto"));
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
     EXPECT_EQ(member.again(), Outcome::kEnded);
@@ -187,8 +190,9 @@ TEST(Repeats, ACallThatWaitsForLongGoesOnWhereItWas) {
 
 // Of each plan, with no look at all between its steps, beside one that goes straight.
 TEST(Repeats, GoOnAtEveryStepAndCountAlike) {
-  for (const char* const algorithm : {"butterfly@flagged", "one_shot@flagged", "ring@flagged",
-                                      "tree@flagged", "rabenseifner@flagged"}) {
+  for (const char* const algorithm :
+       {"butterfly@flagged", "one_shot@flagged", "ring@flagged", "tree@flagged",
+        "rabenseifner@flagged", "butterfly@slots", "ring@slots"}) {
     std::uint64_t bytes[2] = {}, messages[2] = {};
     for (const bool straight : {true, false})
       with_two([&](Rank rank, Member& member, std::barrier<>&) {
