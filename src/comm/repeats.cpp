@@ -44,8 +44,7 @@ bool Repeats::repeats(const Kept& kept, const SmallCall& call) const {
 bool Repeats::can_run(const Kept& kept) const {
   const PlanCache& plans = communicator_.plans();
   return kept.generation == plans.generation() && plans.without_windows() &&
-         !device::driver_was_found() && communicator_.members().is_open() &&
-         !communicator_.members().disturbed();
+         communicator_.members().is_open() && !communicator_.members().disturbed();
 }
 
 Repeats::Outcome Repeats::run(const SmallCall& call, Error& error) {
