@@ -207,31 +207,20 @@ bool may_repeat(const RawCall& raw, tuttiStream_t stream) {
          !Group::current().active();
 }
 
-// True: the call has ended, by `result`.
-bool run_again(const RawCall& raw, tuttiComm_t comm, tuttiResult_t& result) {
-  const HandleUse use(comm);
-  if (use.get() == nullptr) return false;
-  Communicator* const communicator = comm->communicator.load(std::memory_order_acquire);
-  if (communicator == nullptr) return false;
-  try {
-    Error error;
-    const Repeats::Outcome outcome = communicator->repeats().run(
-        {raw.collective, static_cast<DataType>(raw.type), static_cast<ReduceOp>(raw.op), raw.root,
-         raw.count, raw.sendbuff, raw.recvbuff},
-        error);
-    if (outcome == Repeats::Outcome::kElsewhere) return false;
-    result = outcome == Repeats::Outcome::kEnded ? tuttiSuccess : report(error, comm);
-  } catch (...) {
-    result = report_caught(raw.function, comm);
-  }
-  return true;
-}
-
 tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
-  tuttiResult_t result = tuttiSuccess;
-  if (may_repeat(raw, stream) && run_again(raw, comm, result)) return result;
-  return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
-    return check_call(raw, communicator, stream);
+  return guarded(raw.function, comm, [&](tuttiComm* held) -> Status {
+    Communicator* const communicator = held != nullptr && may_repeat(raw, stream)
+                                           ? held->communicator.load(std::memory_order_acquire)
+                                           : nullptr;
+    Status ended;
+    if (communicator != nullptr &&
+        communicator->repeats().run(
+            {raw.collective, static_cast<DataType>(raw.type), static_cast<ReduceOp>(raw.op),
+             raw.root, raw.count, raw.sendbuff, raw.recvbuff},
+            ended))
+      return ended;
+    return submit_guarded(raw.function, comm, stream,
+                          [&](Communicator& own) { return check_call(raw, own, stream); });
   });
 }
 

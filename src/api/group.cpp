@@ -342,10 +342,14 @@ Status tell_group(Status status) {
 
 }  // namespace
 
+Status submit_guarded(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                      const CheckCall& check) {
+  return tell_group(run_or_hold(function, comm, stream, check));
+}
+
 tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream,
                      const CheckCall& check) {
-  return guarded(function, comm,
-                 [&] { return tell_group(run_or_hold(function, comm, stream, check)); });
+  return guarded(function, comm, [&] { return submit_guarded(function, comm, stream, check); });
 }
 
 tuttiResult_t submit_several(const char* function, tuttiComm* comm, tuttiStream_t stream,

@@ -99,6 +99,9 @@ class Group {
 using CheckCall = std::function<Result<Call>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream,
                                    const CheckCall& check);
+// The same for a caller that is in guarded() already.
+[[nodiscard]] Status submit_guarded(const char* function, tuttiComm* comm, tuttiStream_t stream,
+                                    const CheckCall& check);
 // The same of one that consists of sends and receives, which run together; never of none.
 using CheckCalls = std::function<Result<std::vector<Call>>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit_several(const char* function, tuttiComm* comm,

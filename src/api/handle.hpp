@@ -12,6 +12,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "comm/communicator.hpp"
@@ -72,12 +73,16 @@ class HandleUse {
   tuttiComm* comm_ = nullptr;
 };
 
-// Runs `body`, which returns a Status, so that nothing is thrown across the C boundary.
+// Runs `body`, which returns a Status, so that nothing is thrown across the C boundary. It may take
+// the handle, which is held meanwhile; null: it is not valid.
 template <typename Body>
 tuttiResult_t guarded(const char* function, const tuttiComm* comm, Body&& body) {
   const HandleUse use(comm);
   try {
-    return report(body(), use.get());
+    if constexpr (std::is_invocable_v<Body, tuttiComm*>)
+      return report(body(use.get()), use.get());
+    else
+      return report(body(), use.get());
   } catch (...) {
     return report_caught(function, use.get());
   }

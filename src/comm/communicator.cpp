@@ -235,13 +235,6 @@ Result<std::string> Communicator::explain_on_device(const Call& call) {
   return on_device_->explain(call, plans_->forced(call.collective));
 }
 
-bool Communicator::shares_all_of(const BoundPlan& plan) const {
-  return transport_ != nullptr && !transport_->capabilities().pumps &&
-         std::ranges::all_of(plan.plan.sends, [this](const ConnectionSpec& spec) {
-           return transport_->shares_with(spec.destination);
-         });
-}
-
 bool Communicator::in_windows(const Call& call) const {
   if (windows_->empty()) return false;
   return (!call.has_input(rank()) ||

@@ -164,9 +164,10 @@ class Communicator {
   [[nodiscard]] Transport* transport() const { return transport_.get(); }  // null: one rank
   [[nodiscard]] OperationCounts& counts() { return counts_; }
   [[nodiscard]] Repeats& repeats() { return repeats_; }
-  // Do messages of the plan pass by memory alone, so that nothing needs this rank later? No
-  // connection is pumped then.
-  [[nodiscard]] bool shares_all_of(const BoundPlan& plan) const;
+  // Do all messages pass by memory, so that none needs this rank later?
+  [[nodiscard]] bool shares_everything() const {
+    return transport_ != nullptr && !transport_->capabilities().pumps;
+  }
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
   [[nodiscard]] MadeOps& made_ops() { return made_ops_; }
   [[nodiscard]] Fp32Memory& fp32_memory() { return fp32_memory_; }

@@ -12,6 +12,16 @@
 
 namespace tutti {
 
+ReduceCopyFn kernel_of(const Call& call) {
+  if (!call.info().reduces()) return copy_kernel(element_bytes(call.type));
+  return call.user_op ? user_kernel : reduce_copy_kernel(call.type, call.op);
+}
+
+std::uint32_t averaged_over(const Call& call, std::int32_t ranks) {
+  const bool average = call.info().reduces() && call.op == ReduceOp::kAvg;
+  return average ? static_cast<std::uint32_t>(ranks) : 0;
+}
+
 Operation::Operation(Communicator& communicator, const Call& call)
     : OngoingCall(communicator.members(), communicator.transport()),
       communicator_(communicator),
@@ -57,15 +67,10 @@ Status Operation::start() {
   gated_ = plan_->gate_passed < gate_;
   const Rank rank = members_.rank();
   const std::int32_t ranks = members_.ranks();
-  const bool reduces = call_.info().reduces();
-  const bool average = reduces && call_.op == ReduceOp::kAvg;
-  const ReduceCopyFn kernel = !reduces        ? copy_kernel(element_bytes(call_.type))
-                              : call_.user_op ? user_kernel
-                                              : reduce_copy_kernel(call_.type, call_.op);
   return plan_->executor->start(
       {.call = &call_,
-       .kernel = kernel,
-       .average_over = average ? static_cast<std::uint32_t>(ranks) : 0,
+       .kernel = kernel_of(call_),
+       .average_over = averaged_over(call_, ranks),
        .operation = signature_.operation,
        .signature = signature_.hash(),
        .nontemporal_output = call_.data_bytes(ranks) >= communicator_.nt_bytes(),

@@ -15,6 +15,10 @@
 
 namespace tutti {
 
+// What a call reduces or copies by, and by what its kernel divides the result; 0: by nothing.
+[[nodiscard]] ReduceCopyFn kernel_of(const Call& call);
+[[nodiscard]] std::uint32_t averaged_over(const Call& call, std::int32_t ranks);
+
 class Operation final : public OngoingCall {
  public:
   // `call` outlives the object.

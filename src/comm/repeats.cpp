@@ -47,18 +47,18 @@ bool Repeats::can_run(const Kept& kept) const {
          communicator_.members().is_open() && !communicator_.members().disturbed();
 }
 
-Repeats::Outcome Repeats::run(const SmallCall& call, Error& error) {
+bool Repeats::run(const SmallCall& call, Status& ended) {
   const std::uint64_t tag = tag_of(call);
   const Kept& kept = place_of(tag);
   // Relaxed: a hint, until this thread holds the slot.
-  if (kept.tag.load(std::memory_order_relaxed) != tag) return Outcome::kElsewhere;
+  if (kept.tag.load(std::memory_order_relaxed) != tag) return false;
   const CallSlot::Held slot(communicator_.call_slot(), info_of(call.collective).name.data());
-  if (!slot) return Outcome::kElsewhere;
-  if (!repeats(kept, call) || !can_run(kept)) return Outcome::kElsewhere;
+  if (!slot) return false;
+  if (!repeats(kept, call) || !can_run(kept)) return false;
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
   PlanCache& plans = communicator_.plans();
-  if (plans.use(*kept.plan, operation) > kept.plan->gate_passed) return Outcome::kElsewhere;
+  if (plans.use(*kept.plan, operation) > kept.plan->gate_passed) return false;
   plans.note_last_plan(*kept.plan);
   counts.issued = operation;
   Board& board = communicator_.members().board();
@@ -73,31 +73,29 @@ Repeats::Outcome Repeats::run(const SmallCall& call, Error& error) {
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator_.wait_policy();
   const std::uint32_t most_looks = std::min(policy.spins, policy.look_at);
-  const bool ended =
+  const bool through =
       kept.plan->executor->run(kept.line, straight, [most_looks](std::uint32_t looks) {
         Waiter::relax();
         return looks < most_looks;
       });
-  if (!ended) [[unlikely]]
-    return go_on(kept, call, operation, error);
+  if (!through) [[unlikely]] {
+    ended = go_on(kept, call, operation);
+    return true;
+  }
   communicator_.transport()->publish_done(operation);
   board.leave(operation);
   ++counts.completed;
   counts.last_slices = 1;
-  return Outcome::kEnded;
+  return true;
 }
 
-Repeats::Outcome Repeats::go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation,
-                                Error& error) {
+Status Repeats::go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation) {
   Call whole = kept.call;
   whole.input = call.input;
   whole.output = call.output;
   OperationSignature signature = kept.signature;
   signature.operation = operation;
-  Status ended = run_begun(communicator_, whole, *kept.plan, signature);
-  if (ended) return Outcome::kEnded;
-  error = std::move(ended.error());
-  return Outcome::kFailed;
+  return run_begun(communicator_, whole, *kept.plan, signature);
 }
 
 void Repeats::keep(const Call& call) {
@@ -128,12 +126,10 @@ void Repeats::look_up(const Call& call) {
   kept.generation = again ? plans.generation() : 0;
   if (!again) return;  // it has not repeated yet
   BoundPlan* const plan = plans.last_bound();
-  if (plan == nullptr || !communicator_.shares_all_of(*plan)) return;
+  if (plan == nullptr || !communicator_.shares_everything()) return;
   std::optional<StraightLine> line = plan->executor->straighten(call);
   if (!line) return;
   kept.line = *std::move(line);
-  const bool reduces = call.info().reduces();
-  const std::size_t bytes_each = element_bytes(call.type);
   kept.call = call;
   kept.call.input = nullptr;
   kept.call.output = nullptr;
@@ -146,15 +142,13 @@ void Repeats::look_up(const Call& call) {
                     .plan = plan->plan.id};
   kept.hash = kept.signature.hash_of_kind();
   kept.record = Board::record_of(kept.signature);
-  kept.kernel =
-      reduces ? reduce_copy_kernel(call.type, call.op) : copy_kernel(element_bytes(call.type));
-  const bool average = reduces && call.op == ReduceOp::kAvg;
-  kept.average_over = average ? static_cast<std::uint32_t>(ranks) : 0;
+  kept.kernel = kernel_of(call);
+  kept.average_over = averaged_over(call, ranks);
   kept.input_bytes = call.input_bytes(rank, ranks);
   kept.output_bytes = call.output_bytes(rank, ranks);
   kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - call.input_base(rank);
   kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - call.output_base(rank);
-  kept.unaligned = bytes_each - 1;
+  kept.unaligned = element_bytes(call.type) - 1;
   kept.tag.store(tag, std::memory_order_relaxed);
 }
 

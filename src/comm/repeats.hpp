@@ -35,13 +35,9 @@ class Repeats {
  public:
   explicit Repeats(Communicator& communicator) : communicator_(communicator) {}
 
-  enum class Outcome : std::uint8_t {
-    kEnded,  // well
-    kFailed,
-    kElsewhere,  // it repeats none, has no number, and takes the ordinary way
-  };
-  // Runs the call if it repeats another. `error` is written if it fails, as in run_operations().
-  [[nodiscard]] Outcome run(const SmallCall& call, Error& error);
+  // Runs the call if it repeats another, and says in `ended` how it ended, as run_operations()
+  // does. False: it repeats none, has no number, and takes the ordinary way.
+  [[nodiscard]] bool run(const SmallCall& call, Status& ended);
   // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
   void keep(const Call& call);
   // Calls of this size at most are worth it.
@@ -71,8 +67,7 @@ class Repeats {
   [[nodiscard]] Kept& place_of(std::uint64_t tag) { return kept_[tag >> 60]; }
   [[nodiscard]] bool repeats(const Kept& kept, const SmallCall& call) const;
   [[nodiscard]] bool can_run(const Kept& kept) const;
-  [[nodiscard]] Outcome go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation,
-                              Error& error);
+  [[nodiscard]] Status go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation);
 
   Communicator& communicator_;
   std::array<Kept, 16> kept_;  // direct-mapped, by the tag's upper bits

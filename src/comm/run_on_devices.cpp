@@ -102,23 +102,11 @@ Status add_blocks(const HeldCall& held, std::deque<HeldCall>& calls) {
   return {};
 }
 
-// A literal, for whoever finds the communicator in use.
-const char* name_of_whole(const Call& call) {
-  return (call.whole == Whole::kItself ? info_of(call.collective).name
-                                       : kWholeNames[static_cast<std::size_t>(call.whole)])
-      .data();
-}
-
 }  // namespace
 
 Status run_on_devices(std::span<HeldCall> calls) {
-  std::map<Communicator*, InFlightCall> in_flight;
-  for (const HeldCall& held : calls) {
-    if (in_flight.contains(held.communicator)) continue;
-    InFlightCall own(held.communicator->call_slot(), name_of_whole(held.call));
-    if (!own) return own.status();
-    in_flight.emplace(held.communicator, std::move(own));
-  }
+  HeldSlots slots;
+  for (const HeldCall& held : calls) TUTTI_TRY(hold_slot(slots, held));
   TransfersOnDevices transfers;
   std::deque<HeldCall> operations;
   Status first;

@@ -178,6 +178,18 @@ Status run_queues(std::vector<Queue>& queues) {
 
 }  // namespace
 
+Status hold_slot(HeldSlots& slots, const HeldCall& held) {
+  if (slots.contains(held.communicator)) return {};
+  const Whole whole = held.call.whole;  // its name or the call's own, both literals
+  const std::string_view name = whole == Whole::kItself
+                                    ? info_of(held.call.collective).name
+                                    : kWholeNames[static_cast<std::size_t>(whole)];
+  InFlightCall own(held.communicator->call_slot(), name.data());
+  if (!own) return own.status();
+  slots.emplace(held.communicator, std::move(own));
+  return {};
+}
+
 Status run_operations(std::span<HeldCall> calls) {
   if (calls.size() == 1) return run_alone(*calls[0].communicator, calls[0].call);
   TUTTI_TRY_ASSIGN(std::vector<Queue> queues, make_queues(calls));

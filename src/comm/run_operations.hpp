@@ -3,12 +3,14 @@
 // thread can carry many ranks.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 
 #include "base/call.hpp"
 #include "base/result.hpp"
 #include "base/signature.hpp"
+#include "comm/call_slot.hpp"
 #include "stream/stream.hpp"
 
 namespace tutti {
@@ -23,6 +25,12 @@ struct HeldCall {
   std::shared_ptr<const void> hold;
   std::shared_ptr<Stream> stream = nullptr;  // host memory's; null: the calling thread runs it
 };
+
+// The communicators that a thread's calls hold.
+using HeldSlots = std::map<Communicator*, InFlightCall>;
+// Adds the call's, if it is not held yet. kInvalidUsage naming the call of another thread that
+// holds it.
+[[nodiscard]] Status hold_slot(HeldSlots& slots, const HeldCall& held);
 
 // Runs operations in the calling thread until all are done. Those of one communicator run in the
 // order given, beside its sends and receives; those of different communicators by turns. Returns

@@ -261,15 +261,13 @@ std::optional<Error> Transfers::own_fault() {
 }
 
 Status number_parts(std::span<HeldCall> calls) {
-  std::map<Communicator*, InFlightCall> in_flight;
-  for (const HeldCall& held : calls) {
-    if (in_flight.contains(held.communicator)) continue;
-    InFlightCall own(held.communicator->call_slot(), "tuttiGroupEnd");
-    if (!own) return own.status();
-    in_flight.emplace(held.communicator, std::move(own));
-  }
+  const auto is_part = [](const HeldCall& held) { return held.call.whole != Whole::kItself; };
+  // Of the others calls on streams may be under way, for which nothing here is to wait.
+  HeldSlots slots;
+  for (const HeldCall& held : calls)
+    if (is_part(held)) TUTTI_TRY(hold_slot(slots, held));
   for (HeldCall& held : calls)
-    held.call.part_number = held.communicator->pairs().part_of(held.call).number;
+    if (is_part(held)) held.call.part_number = held.communicator->pairs().part_of(held.call).number;
   return {};
 }
 

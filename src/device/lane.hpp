@@ -23,8 +23,7 @@
 
 namespace tutti::device {
 
-// ---- addresses: the first warp
-// -------------------------------------------------------------------
+// ---- addresses: the first warp -----------------------------------------------------------------
 
 // Do the operands of all chunks fit among the addresses?
 [[nodiscard]] TUTTI_HD inline bool fit_together(const Position& at) {
@@ -104,8 +103,7 @@ TUTTI_HD_COLD void announce(Block& block, std::uint32_t lane) {
   write_places(block, shared.at, 0, block.thread(), block.warp());
 }
 
-// ---- moving a step's bytes: all threads
-// ----------------------------------------------------------
+// ---- moving a step's bytes: all threads --------------------------------------------------------
 
 template <class Fold, class Block>
 TUTTI_HD void move_piece(Block& block, void* const* addresses, std::uint64_t bytes) {
@@ -199,8 +197,7 @@ TUTTI_HD void move_step(Block& block) {
     move_pieces<Fold>(block);
 }
 
-// ---- after a step: the first warp
-// ----------------------------------------------------------------
+// ---- after a step: the first warp --------------------------------------------------------------
 
 // What a message holds beside its payload, before the fence; and what tells of it, behind it.
 TUTTI_HD inline void write_header(End& end, Messages messages, std::uint64_t signature,

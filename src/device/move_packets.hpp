@@ -4,8 +4,7 @@
 //
 // Kernels of packets have 64 registers a thread, so the work is cut by what is alive at once:
 //   move_lines   a thread's lines of all sources, all destinations. It calls nothing. A line that
-//   is
-//                late after a few looks ends it: what has been loaded is forgotten
+//                does not come in a few looks ends it: what has been loaded is forgotten
 //   await_place  waits for that line, with clock and abort words, and raises faults; then the line
 //                is moved from its beginning
 // Between them only the place is kept; what is known of a step lies in shared memory. An array that
@@ -54,8 +53,7 @@ template <PacketFormat format, class Block>
   return block.threads() / line_shape(format).threads;
 }
 
-// ---- lines
-// -------------------------------------------------------------------
+// ---- lines -------------------------------------------------------------------------------------
 
 // One thread's share of a chunk. What it needs of an operand lies in shared memory, so that its
 // registers hold little but what was loaded.
@@ -285,8 +283,7 @@ TUTTI_HD_COLD std::uint32_t move_lines(Block& block, std::uint32_t place) {
   return kAllMoved;
 }
 
-// ---- waiting
-// -------------------------------------------------------------------
+// ---- waiting -----------------------------------------------------------------------------------
 
 // The awaited line of source `s` has not come.
 template <class Block>
@@ -356,8 +353,7 @@ TUTTI_HD_COLD bool await_place(Block& block, std::uint32_t place) {
   return place != kHeaders || headers_are_own<format>(block);
 }
 
-// ---- the step
-// -------------------------------------------------------------------
+// ---- the step ----------------------------------------------------------------------------------
 
 // Sends the first line of every message.
 template <PacketFormat format, class Block>

@@ -157,8 +157,7 @@ template <class Block>
   return (input ? const_cast<std::byte*>(task.input) : task.output) + offset;
 }
 
-// ---- faults and patience
-// -------------------------------------------------------------------------
+// ---- faults and patience -----------------------------------------------------------------------
 
 template <class Block>
 [[nodiscard]] TUTTI_HD bool stopped(Block& block) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -86,8 +85,7 @@ Status HostExecutor::start(const OperationArgs& args) {
                         "a bug in Tutti, please report it");
     direct_.own->publish(args.operation, input_base_, output_base_);
   }
-  for (Connection& connection : sends_) begin_operation(connection, args.operation);
-  for (Connection& connection : recvs_) begin_operation(connection, args.operation);
+  begin(args.operation);
   lanes_left_ = 0;
   lends_.clear();
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -100,6 +98,11 @@ Status HostExecutor::start(const OperationArgs& args) {
   fault_ = Fault::kNone;
   fault_errno_ = 0;
   return {};
+}
+
+void HostExecutor::begin(std::uint64_t operation) {
+  for (Connection& connection : sends_) begin_operation(connection, operation);
+  for (Connection& connection : recvs_) begin_operation(connection, operation);
 }
 
 bool HostExecutor::advance() {
@@ -322,15 +325,12 @@ ReduceCopyArgs HostExecutor::kernel_call(const PlanStep& step) const {
 
 void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
                              std::uint64_t message_offset, std::uint64_t bytes) {
-  const std::uint64_t segment_bytes = plan_.options.protocol == Protocol::kFlagged
-                                          ? kCellPayloadBytes
-                                          : std::numeric_limits<std::uint64_t>::max();
   ReduceCopyArgs call = kernel_call(step);
   for (std::uint64_t offset = 0; offset < bytes;) {
     call.destination_count = 0;
     const std::uint64_t in_message = message_offset + offset;
     const std::uint64_t piece =
-        std::min(bytes - offset, segment_bytes - in_message % segment_bytes);
+        std::min(bytes - offset, segment_bytes() - in_message % segment_bytes());
     const PlanOperand* operand = &plan_.operands[step.first_operand];
     for (std::uint32_t d = 0; d < step.destinations; ++d, ++operand) {
       if (lends(*operand)) continue;

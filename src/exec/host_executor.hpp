@@ -83,7 +83,7 @@ class HostExecutor {
   // goes on from there.
   template <typename Wait>
   [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call, Wait&& wait) {
-    begin(call);
+    begin(call.operation);
     for (std::size_t i = 0; i < line.steps.size(); ++i) {
       for (std::uint32_t looks = 1; !may_run(line, line.steps[i], call.signature); ++looks)
         if (!wait(looks)) {
@@ -146,18 +146,21 @@ class HostExecutor {
   [[nodiscard]] static bool taken(const Lend& lend) { return lend.state->taken > lend.message; }
 
   // host_executor_straight.cpp
-  [[nodiscard]] bool in_cells() const { return plan_.options.protocol == Protocol::kFlagged; }
   [[nodiscard]] bool add_straight(StraightLine& line, const PlanStep& step,
                                   std::size_t bytes_each) const;
   [[nodiscard]] StraightPlace place_of(const StraightLine& line, const PlanOperand& operand,
                                        std::uint32_t k, std::uint64_t done,
                                        std::uint64_t in_message, std::size_t bytes_each) const;
-  void begin(const StraightCall& call);
   [[nodiscard]] bool may_run(const StraightLine& line, const StraightStep& step,
                              std::uint64_t signature);
   void run_step(const StraightLine& line, const StraightStep& step, const StraightCall& call);
   void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
 
+  void begin(std::uint64_t operation);
+  // A message's payload lies in pieces of so many bytes.
+  [[nodiscard]] std::uint64_t segment_bytes() const {
+    return plan_.options.protocol == Protocol::kFlagged ? kCellPayloadBytes : UINT64_MAX;
+  }
   bool advance_lane(std::size_t lane);
   void enter_step(const PlanLane& lane, LaneState& state);
   void next_step(const PlanLane& lane, LaneState& state);

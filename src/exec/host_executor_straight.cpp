@@ -40,9 +40,7 @@ bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step,
   for (std::uint32_t k = 0; k < operands[0].span.count(); ++k) {
     const std::uint64_t bytes = line.cut.chunk(data_chunk(operands[0], k, 0)).count() * bytes_each;
     for (std::uint64_t done = 0, piece = 0; done < bytes; done += piece) {
-      piece = bytes - done;
-      if (in_cells())
-        piece = std::min(piece, kCellPayloadBytes - straight.bytes % kCellPayloadBytes);
+      piece = std::min(bytes - done, segment_bytes() - straight.bytes % segment_bytes());
       line.moves.push_back({.first_place = static_cast<std::uint16_t>(line.places.size()),
                             .destinations = step.destinations,
                             .sources = step.sources,
@@ -65,10 +63,8 @@ StraightPlace HostExecutor::place_of(const StraightLine& line, const PlanOperand
   if (operand.kind != OperandKind::kLocal)
     return {.in = StraightPlace::In::kMessage,
             .connection = operand.connection,
-            .offset = static_cast<std::uint32_t>(in_cells()
-                                                     ? in_message / kCellPayloadBytes * kCellBytes +
-                                                           in_message % kCellPayloadBytes
-                                                     : in_message)};
+            .offset = static_cast<std::uint32_t>(in_message / segment_bytes() * kCellBytes +
+                                                 in_message % segment_bytes())};
   const std::uint64_t begin = line.cut.chunk(data_chunk(operand, k, 0)).begin * bytes_each + done;
   return {.in = operand.buffer == BufferKind::kOutput ? StraightPlace::In::kOutput
                                                       : StraightPlace::In::kInput,
@@ -120,11 +116,6 @@ void HostExecutor::run_step(const StraightLine& line, const StraightStep& step,
     release(recvs_[*connection]);
   traffic_.messages += step.sends;
   traffic_.payload_bytes += std::uint64_t{step.sends} * step.bytes;
-}
-
-void HostExecutor::begin(const StraightCall& call) {
-  for (Connection& connection : sends_) begin_operation(connection, call.operation);
-  for (Connection& connection : recvs_) begin_operation(connection, call.operation);
 }
 
 // As if start() and advance() had come so far.

@@ -23,7 +23,7 @@ namespace tutti::test {
 namespace {
 
 using ::testing::HasSubstr;
-using Outcome = Repeats::Outcome;
+enum class Outcome { kEnded, kFailed, kElsewhere };
 
 // Each shape again and again between the others, at random places, from equal seeds.
 TEST(Repeats, GiveWhatOtherCallsGive) {
@@ -89,10 +89,11 @@ struct Member {
     return run_operations({&call, 1});
   }
   Outcome again(const SmallCall& call) {
-    Error error;
-    const Outcome outcome = communicator->repeats().run(call, error);
-    if (outcome == Outcome::kFailed) message = error.message;
-    return outcome;
+    Status ended;
+    if (!communicator->repeats().run(call, ended)) return Outcome::kElsewhere;
+    if (ended) return Outcome::kEnded;
+    message = ended.error().message;
+    return Outcome::kFailed;
   }
   Outcome again() { return again(small()); }
   std::string message = {};

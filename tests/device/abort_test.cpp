@@ -107,6 +107,8 @@ TEST_F(DeviceAbort, EndsCallsThatWaitForTheRankOnTheHost) {
   start(1);
   std::jthread one([this] { EXPECT_FALSE(call(members_[0])); });
   std::jthread other([this] { EXPECT_FALSE(call(members_[1])); });
+  for (std::size_t i = 0; i < 2; ++i)
+    while (members_[i].communicator->call_slot().call() == nullptr) std::this_thread::yield();
   abort_one();
   one.join();
   other.join();

@@ -3,6 +3,7 @@
 // counts for each rank), and what it refuses of buffers in two kinds of memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <tutti/stream.h>
 #include <tutti/tutti.h>
 
 #include <atomic>
@@ -187,6 +188,38 @@ TEST(DeviceApi, CallsOfAGroupHaveOneOrderOnAllRanks) {
     if (rank == 1) {
       EXPECT_EQ(two, (Values{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}));
     }
+  });
+}
+
+// A group with a call on a device waits for no other communicator's calls on streams.
+TEST(DeviceApi, AGroupDoesNotWaitForStreamsOfOtherCommunicators) {
+  run_job(1, {}, [](int, tuttiComm_t& on_device) {
+    run_job(1, {}, [&](int, tuttiComm_t& on_host) {
+      EmulatedStream stream;
+      tuttiStream_t host_stream = nullptr;
+      ASSERT_EQ(tuttiStreamCreate(&host_stream), tuttiSuccess);
+      std::atomic<bool> begin{false};
+      ASSERT_EQ(tuttiLaunchHostFunc(
+                    host_stream,
+                    [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(false); }, &begin),
+                tuttiSuccess);
+      std::int32_t here = 5, there = 6;
+      platform().on_host = &here;
+      const auto sum = [](std::int32_t* data, tuttiComm_t comm, tuttiStream_t on) {
+        return tuttiAllReduce(data, data, 1, tuttiInt32, tuttiSum, comm, on);
+      };
+      EXPECT_EQ(sum(&here, on_host, host_stream), tuttiSuccess) << tuttiGetLastError(on_host);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      EXPECT_EQ(sum(&there, on_device, reinterpret_cast<tuttiStream_t>(&stream)), tuttiSuccess);
+      EXPECT_EQ(sum(&here, on_host, host_stream), tuttiSuccess);
+      EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+      begin = true;
+      begin.notify_all();
+      EXPECT_EQ(tuttiStreamSynchronize(host_stream), tuttiSuccess);
+      EXPECT_EQ(tuttiStreamDestroy(host_stream), tuttiSuccess);
+      stream.synchronize();
+      platform().on_host = nullptr;
+    });
   });
 }
 
