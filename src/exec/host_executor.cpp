@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "schedule/block_map.hpp"
 #include "transports/connection_ops.hpp"
 
@@ -17,6 +18,8 @@ namespace {
 // less.
 constexpr std::uint64_t kBounceBytes = 128 << 10;
 constexpr std::uint64_t kLeastPieceBytes = 4096;
+// Smaller messages are read as soon as they are there, which memory is late for.
+constexpr std::uint64_t kLeastGaugedBytes = 16 << 10;
 
 }  // namespace
 
@@ -26,7 +29,8 @@ HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
       sends_(std::move(sends)),
       recvs_(std::move(recvs)),
       direct_(std::move(direct)),
-      states_(plan.lanes.size()) {
+      states_(plan.lanes.size()),
+      gauges_(plan.steps.size()) {
   std::size_t sources = 0, destinations = 0;
   for (const PlanStep& step : plan.steps) {
     sources = std::max<std::size_t>(sources, step.sources);
@@ -296,12 +300,40 @@ const std::byte* HostExecutor::lendable(const PlanStep& step, const LaneState& s
 }
 
 bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
+  around_ = false;
   if (step.remote) return fire_remote(step, state.slice);
   lent_ = lendable(step, state);
   const PlanOperand& source = plan_.operands[step.first_operand + step.destinations];
   const bool receives = step.sources == 1 && source.kind == OperandKind::kRecv;
   placed_ = receives ? received_at(recvs_[source.connection]) : nullptr;
   if (placed_ != nullptr) traffic_.placed_bytes += state.bytes;
+  if (state.bytes >= kLeastGaugedBytes && fills_shared_slots(step))
+    fire_timed(step, state);
+  else
+    run_chunks(step, state);
+  return true;
+}
+
+bool HostExecutor::fills_shared_slots(const PlanStep& step) const {
+  if (plan_.options.protocol != Protocol::kSlots) return false;
+  const std::span<const PlanOperand> written = operands_of(step).first(step.destinations);
+  return std::ranges::any_of(written, [this](const PlanOperand& operand) {
+    return operand.kind == OperandKind::kSend && sends_[operand.connection].state->posts == nullptr;
+  });
+}
+
+void HostExecutor::fire_timed(const PlanStep& step, const LaneState& state) {
+  StoreGauge& gauge = gauges_[static_cast<std::size_t>(&step - plan_.steps.data())];
+  const StoreGauge::Turn turn = gauge.next();
+  around_ = turn.way == StoreGauge::Way::kAround;
+  const std::int64_t began_ns = turn.timed ? now_ns() : 0;
+  run_chunks(step, state);
+  if (turn.timed)
+    gauge.took(turn.way,
+               static_cast<double>(now_ns() - began_ns) / static_cast<double>(state.bytes));
+}
+
+void HostExecutor::run_chunks(const PlanStep& step, const LaneState& state) {
   const std::uint32_t slice = state.slice;
   std::uint64_t message_offset = 0;
   const std::uint32_t chunks = plan_.operands[step.first_operand].span.count();
@@ -310,7 +342,6 @@ bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
     if (bytes > 0) run_chunk(step, slice, k, message_offset, bytes);
     message_offset += bytes;
   }
-  return true;
 }
 
 ReduceCopyArgs HostExecutor::kernel_call(const PlanStep& step) const {
@@ -342,8 +373,9 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
           message ? byte_at(send_slot(sends_[operand->connection]), in_message)
                   : local_address(*operand, k, slice) + offset;
       // Data that is sent without a copy is read again at once.
-      if (!message && args_.nontemporal_output && operand->buffer == BufferKind::kOutput &&
-          lent_ == nullptr)
+      if (message ? around_
+                  : args_.nontemporal_output && operand->buffer == BufferKind::kOutput &&
+                        lent_ == nullptr)
         call.nontemporal_mask |= std::uint64_t{1} << call.destination_count;
       ++call.destination_count;
     }
@@ -372,6 +404,7 @@ void HostExecutor::complete_messages(const PlanStep& step, std::uint64_t bytes) 
       traffic_.lent_bytes += bytes;
     } else {
       commit(connection, args_.signature, bytes);
+      if (around_) traffic_.around_bytes += bytes;
     }
     ++traffic_.messages;
     traffic_.payload_bytes += bytes;

@@ -16,6 +16,7 @@
 
 #include "base/call.hpp"
 #include "exec/peer_memory.hpp"
+#include "exec/store_gauge.hpp"
 #include "exec/straight_line.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "plan/plan.hpp"
@@ -41,6 +42,7 @@ struct TrafficCounters {
   std::uint64_t messages = 0;       // sent
   std::uint64_t payload_bytes = 0;  // sent
   std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
+  std::uint64_t around_bytes = 0;   // of these, stored around the cache
   std::uint64_t read_bytes = 0;     // of peers' memory
   std::uint64_t stored_bytes = 0;   // in peers' memory
   std::uint64_t placed_bytes = 0;   // received straight into the output, without a copy
@@ -49,6 +51,7 @@ struct TrafficCounters {
     messages += other.messages;
     payload_bytes += other.payload_bytes;
     lent_bytes += other.lent_bytes;
+    around_bytes += other.around_bytes;
     read_bytes += other.read_bytes;
     stored_bytes += other.stored_bytes;
     placed_bytes += other.placed_bytes;
@@ -178,6 +181,9 @@ class HostExecutor {
   void withdraw_offers(const std::byte* begin, const std::byte* end);
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
   bool fire(const PlanStep& step, const LaneState& state);
+  void fire_timed(const PlanStep& step, const LaneState& state);
+  void run_chunks(const PlanStep& step, const LaneState& state);
+  [[nodiscard]] bool fills_shared_slots(const PlanStep& step) const;
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
   void run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
                  std::uint64_t message_offset, std::uint64_t bytes);
@@ -235,6 +241,8 @@ class HostExecutor {
   std::uint64_t room_bytes_ = 0;
   std::vector<Lend> lends_;
   const std::byte* lent_ = nullptr;  // by the step that is being fired; null: nothing
+  std::vector<StoreGauge> gauges_;   // by step
+  bool around_ = false;              // of the step that is being fired: its stores into slots
   std::byte* placed_ = nullptr;  // of the step that is being fired: where its message's payload is
   std::size_t lanes_left_ = 0;
   Rank blocked_on_ = kNoRank;

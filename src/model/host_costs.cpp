@@ -12,22 +12,21 @@ constexpr HostCosts kFlaggedPrior{.alpha_ns = 45,
                                   .beta_ns_per_byte = 0.02,
                                   .message_ns_per_byte = 0.04,
                                   .switch_ns = 900};
-constexpr HostCosts kSlottedPrior{.alpha_ns = 105,
+constexpr HostCosts kSlottedPrior{.alpha_ns = 200,
                                   .step_ns = 35,
                                   .beta_ns_per_byte = 0.01,
                                   .message_ns_per_byte = 0.02,
                                   .switch_ns = 900};
-// Reading a peer's memory instead, weighed against the slots above: by slots every byte crosses
-// between the cores twice (once for the writer, once for the reader) and a read one only once. So
-// these constants are what makes the ratio right, between two states of that machine: cores near
-// (0.05 ns a byte and crossing), where cross-memory attach takes 1.2 of the time by slots at 1 MiB
-// among two processes, and cores far (0.27 ns), where it takes 0.55. Plain loads take 0.55 to 0.85.
+// Reading a peer's memory instead, weighed against the slots above: these constants are what makes
+// the ratio of times right on that machine. Cross-memory attach, with its look-up of each page,
+// takes 1.7 to 2.4 of the time by slots from 128 KiB to 8 MiB between two processes, whether their
+// cores share a cache or not. Plain loads take 0.55 to 0.85.
 constexpr HostCosts kAttachedPrior{.alpha_ns = 45,
                                    .step_ns = 25,
                                    .beta_ns_per_byte = 0.01,
                                    .switch_ns = 900,
                                    .remote_ns = 900,
-                                   .remote_ns_per_byte = 0.04,
+                                   .remote_ns_per_byte = 0.13,
                                    .remote_crowd_ns_per_byte = 0.08};
 constexpr HostCosts kMappedPrior{.alpha_ns = 45,
                                  .step_ns = 25,

@@ -205,11 +205,12 @@ TEST(Choice, DirectPlansNeedMemoryWithinReach) {
     EXPECT_THAT(rank(kRemote, 1 << 20, access), ::testing::Each(Protocol::kDirect));
     // Signals alone cost more than a small message.
     EXPECT_NE(rank("auto", 8, access).front(), Protocol::kDirect);
-    EXPECT_EQ(rank("auto", 64 << 20, access).front(), Protocol::kDirect);
-    settings.cores = 1;  // turns on one core: nothing is left in its cache
-    EXPECT_NE(rank("auto", 64 << 20, access).front(), Protocol::kDirect);
-    settings.cores = 2;
   }
+  // Loads are cheaper than slots, and the kernel's copies are not.
+  EXPECT_EQ(rank("auto", 64 << 20, PeerAccess::kMapped).front(), Protocol::kDirect);
+  EXPECT_EQ(rank("auto", 64 << 20, PeerAccess::kAttach).front(), Protocol::kSlots);
+  settings.cores = 1;  // turns on one core: nothing is left in its cache
+  EXPECT_NE(rank("auto", 64 << 20, PeerAccess::kMapped).front(), Protocol::kDirect);
 }
 
 TEST(SizeClasses, HoldTheSizesNearestToThem) {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a step stores into slots that another core reads: through its own cache, or around it
+// (non-temporal). Through the cache, every line that the peer has read before must first be taken
+// back from it. Between cores of one last-level cache that is cheaper than a way to memory and
+// back; between others it costs up to five times as much. Which cores these are is not known (a
+// virtual machine does not say, and moves), so a step's times are compared. What a rank decides
+// concerns its own stores alone.
+//
+// Pure: times are given. One thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace tutti {
+
+class StoreGauge {
+ public:
+  enum class Way : std::uint8_t { kThrough, kAround };
+  struct Turn {
+    Way way = Way::kThrough;
+    bool timed = false;  // took() is to be told
+  };
+
+  // Begins the step's next message.
+  [[nodiscard]] Turn next() {
+    const std::uint32_t turn = turn_++;
+    if (turn < 2 * kFirst) return {turn < kFirst ? Way::kThrough : Way::kAround, true};
+    if (turn % kTurnsPerTrial == 0) return {other(cheaper()), true};
+    return {cheaper(), turn % kTurnsPerTime == 0};
+  }
+  void took(Way way, double ns_per_byte) {
+    double& least = least_ns_per_byte_[static_cast<std::size_t>(way)];
+    // A thread that lost its core took longer; a machine that has changed takes longer each time.
+    least = least == 0 ? ns_per_byte : std::min(ns_per_byte, least * kForget);
+  }
+  [[nodiscard]] Way cheaper() const {
+    return least_ns_per_byte_[1] * kReader < least_ns_per_byte_[0] ? Way::kAround : Way::kThrough;
+  }
+
+  static constexpr std::uint32_t kFirst = 2;           // messages each way, to begin with
+  static constexpr std::uint32_t kTurnsPerTime = 8;    // of the cheaper way, one is timed
+  static constexpr std::uint32_t kTurnsPerTrial = 64;  // one goes the other way
+  static constexpr double kForget = 1.25;
+  // What the writer does not see: the reader finds in memory what it would have found in a cache.
+  static constexpr double kReader = 1.5;
+
+ private:
+  static Way other(Way way) { return way == Way::kAround ? Way::kThrough : Way::kAround; }
+
+  std::array<double, 2> least_ns_per_byte_{};  // of late, by Way; 0: not timed yet
+  std::uint32_t turn_ = 0;
+};
+
+}  // namespace tutti
