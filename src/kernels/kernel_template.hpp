@@ -156,6 +156,13 @@ struct Work {
   std::uint32_t average_over;
 };
 
+// Does one pack of stored elements become two of accumulators? A type's narrow_pair() then puts
+// their elements back to where widen_pair() has found them.
+template <typename Type>
+concept InPairs = requires {
+  Type::kInPairs;
+};
+
 // One loop over the elements. K, M: counts known to the compiler, with the pointers in registers.
 // K = M = 0: any counts, and division and streaming as the work says.
 template <typename Type, typename Op, int K, int M>
@@ -164,7 +171,9 @@ struct Loop {
   using Accumulator = typename Type::Accumulator;
   static constexpr bool kGeneral = K == 0;
   static constexpr unsigned kLanes = kVectorBytes / sizeof(Accumulator);
-  static constexpr std::size_t kPackBytes = kLanes * sizeof(Storage);
+  static constexpr int kPacks = InPairs<Type> ? 2 : 1;  // of accumulators, for a stored one
+  static constexpr std::size_t kPackBytes = kPacks * kLanes * sizeof(Storage);
+  static constexpr int kAtOnce = kUnroll / kPacks;
 
   Work work;
   const std::byte* sources[kGeneral ? 1 : K];
@@ -190,34 +199,47 @@ struct Loop {
       return destinations[m];
   }
 
-  // U packs of N elements from byte `at` on.
+  // Of stored elements for N lanes of accumulators; a single element is no pair.
+  template <int N>
+  static constexpr int kPer = N == 1 ? 1 : kPacks;
+  template <int N>
+  using Stored = Pack<Storage, N * kPer<N>>;
+
+  // U packs from byte `at` on.
   template <int N, int U>
   TUTTI_INLINE void step(std::size_t at) const {
-    using Stored = Pack<Storage, N>;
+    constexpr int kValues = U * kPer<N>;
     using Value = Pack<Accumulator, N>;
     const std::uint32_t source_count = kGeneral ? work.source_count : K;
     const std::uint32_t destination_count = kGeneral ? work.destination_count : M;
-    Value value[U];
+    Value value[kValues];
     load<N, U>(source(0) + at, value);
     for (std::uint32_t k = 1; k < source_count; ++k) {
-      Value next[U];
+      Value next[kValues];
       load<N, U>(source(k) + at, next);
 #pragma GCC unroll 8
-      for (int u = 0; u < U; ++u) value[u] = Op::template apply<Accumulator, N>(value[u], next[u]);
+      for (int v = 0; v < kValues; ++v)
+        value[v] = Op::template apply<Accumulator, N>(value[v], next[v]);
     }
     if constexpr (kGeneral) {
       if (work.average_over > 1)
-        for (int u = 0; u < U; ++u) value[u] = divide<Accumulator, N>(value[u], work.average_over);
+        for (int v = 0; v < kValues; ++v)
+          value[v] = divide<Accumulator, N>(value[v], work.average_over);
     }
-    Stored stored[U];
+    Stored<N> stored[U];
 #pragma GCC unroll 8
-    for (int u = 0; u < U; ++u) stored[u] = Type::template narrow<N>(value[u]);
+    for (int u = 0; u < U; ++u) {
+      if constexpr (kPer<N> == 2)
+        stored[u] = Type::template narrow_pair<N>(value + 2 * u);
+      else
+        stored[u] = Type::template narrow<N>(value[u]);
+    }
     for (std::uint32_t m = 0; m < destination_count; ++m) {
       std::byte* to = destination(m) + at;
       // Only whole packs are streamed: single elements come before and after the aligned part.
       const bool streams = kGeneral && N > 1 && m < 64 && (work.stream_mask >> m & 1) != 0;
 #pragma GCC unroll 8
-      for (int u = 0; u < U; ++u, to += sizeof(Stored)) {
+      for (int u = 0; u < U; ++u, to += sizeof(Stored<N>)) {
         if (streams)
           stream_pack(to, stored[u]);
         else
@@ -229,8 +251,13 @@ struct Loop {
   template <int N, int U>
   static TUTTI_INLINE void load(const std::byte* from, Pack<Accumulator, N>* value) {
 #pragma GCC unroll 8
-    for (int u = 0; u < U; ++u, from += sizeof(Pack<Storage, N>))
-      value[u] = Type::template widen<N>(load_pack<Pack<Storage, N>>(from));
+    for (int u = 0; u < U; ++u, from += sizeof(Stored<N>)) {
+      const auto stored = load_pack<Stored<N>>(from);
+      if constexpr (kPer<N> == 2)
+        Type::template widen_pair<N>(stored, value + 2 * u);
+      else
+        value[u] = Type::template widen<N>(stored);
+    }
   }
 
   // Elements before the first one at which a streamed destination is aligned; drops from the mask
@@ -254,7 +281,7 @@ struct Loop {
       const std::size_t head = align() * sizeof(Storage);
       for (; at < head; at += sizeof(Storage)) step<1, 1>(at);
     }
-    for (; at + kUnroll * kPackBytes <= end; at += kUnroll * kPackBytes) step<kLanes, kUnroll>(at);
+    for (; at + kAtOnce * kPackBytes <= end; at += kAtOnce * kPackBytes) step<kLanes, kAtOnce>(at);
     for (; at + kPackBytes <= end; at += kPackBytes) step<kLanes, 1>(at);
     for (; at < end; at += sizeof(Storage)) step<1, 1>(at);
     if (kGeneral && work.stream_mask != 0) stream_fence();

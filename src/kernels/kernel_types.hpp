@@ -82,15 +82,39 @@ TUTTI_INLINE Pack<float, N> bfloat16_to_float(Pack<std::uint16_t, N> value) {
   return bits<Pack<float, N>>(U(widen_bits<N>(value) << 16));
 }
 
-// Rounds to nearest, ties to even; a NaN becomes 0x7fc0.
+// Rounds to nearest, ties to even, in the upper half; a NaN becomes 0x7fc0. The lower half is
+// anything.
 template <int N>
-TUTTI_INLINE Pack<std::uint16_t, N> float_to_bfloat16(Pack<float, N> value) {
+TUTTI_INLINE Pack<std::uint32_t, N> round_to_bfloat16(Pack<float, N> value) {
   using U = Pack<std::uint32_t, N>;
   const U raw = bits<U>(value);
-  const U nan = broadcast<U, std::uint32_t, N>(0x7fc0u);
-  U rounded = (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16;
-  rounded = value == value ? rounded : nan;
-  return narrow_bits<N>(rounded);
+  const U nan = broadcast<U, std::uint32_t, N>(0x7fc00000u);
+  const U rounded = raw + 0x7fffu + ((raw >> 16) & 1u);
+  return value == value ? rounded : nan;
+}
+
+template <int N>
+TUTTI_INLINE Pack<std::uint16_t, N> float_to_bfloat16(Pack<float, N> value) {
+  return narrow_bits<N>(Pack<std::uint32_t, N>(round_to_bfloat16<N>(value) >> 16));
+}
+
+// Two packs of floats for one of twice the elements, those with even indices and those with odd
+// ones: a shift, a mask and an OR in the place of moves between lanes.
+template <int N>
+TUTTI_INLINE void bfloat16_to_floats(Pack<std::uint16_t, 2 * N> value, Pack<float, N>* even_odd) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+  using U = Pack<std::uint32_t, N>;
+  const U raw = bits<U>(value);
+  even_odd[0] = bits<Pack<float, N>>(U(raw << 16));
+  even_odd[1] = bits<Pack<float, N>>(U(raw & 0xffff0000u));
+}
+
+template <int N>
+TUTTI_INLINE Pack<std::uint16_t, 2 * N> floats_to_bfloat16(const Pack<float, N>* even_odd) {
+  using U = Pack<std::uint32_t, N>;
+  const U low = round_to_bfloat16<N>(even_odd[0]) >> 16;
+  const U high = round_to_bfloat16<N>(even_odd[1]) & 0xffff0000u;
+  return bits<Pack<std::uint16_t, 2 * N>>(U(low | high));
 }
 
 // ---- 8-bit floats -----------------------------------------------------------------------------
@@ -197,6 +221,15 @@ struct HalfType {
 struct Bfloat16Type {
   using Storage = std::uint16_t;
   using Accumulator = float;
+  static constexpr bool kInPairs = true;
+  template <int N>
+  static TUTTI_INLINE void widen_pair(Pack<Storage, 2 * N> stored, Pack<float, N>* values) {
+    bfloat16_to_floats<N>(stored, values);
+  }
+  template <int N>
+  static TUTTI_INLINE Pack<Storage, 2 * N> narrow_pair(const Pack<float, N>* values) {
+    return floats_to_bfloat16<N>(values);
+  }
   template <int N>
   static TUTTI_INLINE Pack<float, N> widen(Pack<Storage, N> stored) {
     return bfloat16_to_float<N>(stored);
