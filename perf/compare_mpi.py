@@ -89,7 +89,7 @@ def count_call(args):
     print(f"# all-reduce of {count_instructions.BUDGET_BYTES} bytes among 2 ranks: "
           f"{instructions:.0f} instructions a call beyond the wait")
     return {"bytes": count_instructions.BUDGET_BYTES, "ranks": 2, "instructions": instructions,
-            "budget": count_instructions.BUDGET_INSTRUCTIONS}
+            "budget": count_instructions.BUDGETS["all_reduce"]}
 
 
 def compare(args):

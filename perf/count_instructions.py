@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of a small all-reduce beyond its wait, with valgrind's callgrind.
+"""Counts the instructions of a small call beyond its wait, with valgrind's callgrind: an
+all-reduce, a group of a send and a receive, or an all-to-all with counts (--call).
 
 Two ranks are threads of bench_call; the message of one is there when the other calls, and what the
 call then executes, from the API and back, is counted. The figure does not depend on how busy the
@@ -18,11 +19,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What a call of 8 bytes may take, in a Release build. Lower it whenever the call gets cheaper.
-BUDGET_BYTES, BUDGET_INSTRUCTIONS = 8, 1400
+BUDGET_BYTES, BUDGETS = 8, {"all_reduce": 1400, "alltoallv": 1800, "sendrecv": 1160}
 CALLS, TIMEOUT_S = 200, 300
 
 
-def count(build, bytes_=BUDGET_BYTES, calls=CALLS):
+def count(build, bytes_=BUDGET_BYTES, calls=CALLS, call="all_reduce"):
     """(instructions of a call, "") or (None, why there is no figure). RuntimeError: it failed."""
     valgrind, program = shutil.which("valgrind"), pathlib.Path(build) / "bin" / "bench_call"
     if not valgrind:
@@ -32,8 +33,9 @@ def count(build, bytes_=BUDGET_BYTES, calls=CALLS):
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [valgrind, "--tool=callgrind", "--fair-sched=yes", "--toggle-collect=measured_call*",
-             f"--callgrind-out-file={folder}/out", program, "--calls", str(calls), "--bytes",
-             str(bytes_)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+             f"--callgrind-out-file={folder}/out", program, "--call", call, "--calls",
+             str(calls), "--bytes", str(bytes_)],
+            capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     collected = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or not collected or int(collected[1]) == 0:
         raise RuntimeError(f"callgrind of {program}: status {done.returncode}\n{done.stderr}")
@@ -44,24 +46,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=str(HERE.parent / "build"), help="build folder")
+    parser.add_argument("--call", choices=BUDGETS, default="all_reduce")
     parser.add_argument("--bytes", type=int, default=BUDGET_BYTES, help="a multiple of 4")
     parser.add_argument("--calls", type=int, default=CALLS)
-    parser.add_argument("--check", action="store_true",
-                        help=f"fail above {BUDGET_INSTRUCTIONS} instructions")
-    parser.add_argument("--budget", type=int, default=BUDGET_INSTRUCTIONS,
-                        help="another number for --check")
+    parser.add_argument("--check", action="store_true", help="fail above the call's budget")
+    parser.add_argument("--budget", type=int, help="another number for --check")
     args = parser.parse_args()
     try:
-        instructions, absence = count(args.build, args.bytes, args.calls)
+        instructions, absence = count(args.build, args.bytes, args.calls, args.call)
     except (RuntimeError, subprocess.SubprocessError) as error:
         sys.exit(f"count_instructions: {error}")
     if absence:
         print(f"{absence}: no count of instructions")
         return
-    print(f"all-reduce of {args.bytes} bytes among 2 ranks: {instructions:.0f} instructions a call "
-          f"beyond the wait, mean of {args.calls}")
-    if args.check and instructions > args.budget:
-        sys.exit(f"count_instructions: more than the budget of {args.budget}")
+    print(f"{args.call} of {args.bytes} bytes among 2 ranks: {instructions:.0f} instructions a "
+          f"call beyond the wait, mean of {args.calls}")
+    budget = BUDGETS[args.call] if args.budget is None else args.budget
+    if args.check and instructions > budget:
+        sys.exit(f"count_instructions: more than the budget of {budget}")
 
 
 if __name__ == "__main__":

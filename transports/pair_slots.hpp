@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where sends and receives lie in a rank's inbox: slots of its own for every source rank, behind
-// the arena that plans share out. Nothing but (ranks, arena_bytes) decides it, so two ranks agree
-// without a word and without the others. Pure.
+// Where sends and receives lie in a rank's inbox: a region of its own for every source rank, behind
+// the arena that plans share out. Ranks that share memory use the whole region as a ring
+// (transports/pair_ring.hpp), others its slots. Nothing but (ranks, arena_bytes) decides it, so two
+// ranks agree without a word and without the others. Pure.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "transports/connection.hpp"
+#include "transports/pair_ring.hpp"
 
 namespace tutti {
 
@@ -23,7 +25,7 @@ struct PairSlots {
         std::clamp(share / kLeastSlotBytes * kLeastSlotBytes, kLeastSlotBytes, kMostSlotBytes);
   }
 
-  // The most that one message carries.
+  // The most that one message carries in a slot.
   [[nodiscard]] std::uint64_t payload_bytes() const { return slot_bytes_ - kSlotHeaderBytes; }
   // Of the whole arena, the plans' part included.
   [[nodiscard]] std::uint64_t arena_bytes() const { return begin_ + ranks_ * kSlots * slot_bytes_; }
@@ -36,6 +38,10 @@ struct PairSlots {
         .slots = kSlots,
         .arena_offset_bytes = begin_ + static_cast<std::uint64_t>(source) * kSlots * slot_bytes_,
         .slot_bytes = slot_bytes_};
+  }
+  // All slots of a connection, as a ring.
+  [[nodiscard]] static PairRing ring_in(const Connection& slots) {
+    return make_ring(slots.arena, slots.slots * slots.slot_bytes, &slots.words->consumed);
   }
 
  private:

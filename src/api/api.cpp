@@ -247,6 +247,11 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* asyncError
 }
 
 tuttiResult_t tuttiCommCount(const tuttiComm_t comm, int* count) {
+  // Programs ask in every call.
+  if (const HostMember member = host_member_of(comm); member.ranks > 0 && count != nullptr) {
+    *count = member.ranks;
+    return tuttiSuccess;
+  }
   return guarded("tuttiCommCount", comm, [&]() -> Status {
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommCount"));
     if (count == nullptr) return bad_argument("tuttiCommCount", "count is NULL");
@@ -256,6 +261,10 @@ tuttiResult_t tuttiCommCount(const tuttiComm_t comm, int* count) {
 }
 
 tuttiResult_t tuttiCommUserRank(const tuttiComm_t comm, int* rank) {
+  if (const HostMember member = host_member_of(comm); member.ranks > 0 && rank != nullptr) {
+    *rank = member.rank;
+    return tuttiSuccess;
+  }
   return guarded("tuttiCommUserRank", comm, [&]() -> Status {
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, "tuttiCommUserRank"));
     if (rank == nullptr) return bad_argument("tuttiCommUserRank", "rank is NULL");

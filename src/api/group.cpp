@@ -24,13 +24,16 @@ namespace {
 
 using Hold = std::shared_ptr<const HandleUse>;
 
+Error destroyed() {
+  return {Code::kInvalidUsage,
+          "a communicator of the group was destroyed before tuttiGroupEnd; nothing of the group "
+          "has run"};
+}
+
 // Keeps what the handle holds until the group is done with it.
 Result<Hold> hold(HandleRef handle) {
   Hold held = std::make_shared<const HandleUse>(handle);
-  if (held->get() == nullptr)
-    return make_error(Code::kInvalidUsage,
-                      "a communicator of the group was destroyed before tuttiGroupEnd; nothing of "
-                      "the group has run");
+  if (held->get() == nullptr) return tl::unexpected(destroyed());
   return held;
 }
 
@@ -88,10 +91,13 @@ class Together {
 // groups it holds none.
 Group& Group::current() {
   static_assert(std::is_nothrow_default_constructible_v<Group>);
-  constinit thread_local bool made = false;
-  alignas(Group) constinit thread_local std::byte room[sizeof(Group)]{};
-  auto* const group = reinterpret_cast<Group*>(room);
-  if (!std::exchange(made, true)) new (group) Group;
+  struct Room {
+    alignas(Group) std::byte bytes[sizeof(Group)];
+    bool made;
+  };
+  constinit thread_local Room room{};
+  auto* const group = reinterpret_cast<Group*>(room.bytes);
+  if (!std::exchange(room.made, true)) new (group) Group;
   return *std::launder(group);
 }
 
@@ -103,7 +109,17 @@ Status Group::leave() {
   return {};
 }
 
+// Sends and receives become calls like others.
+void Group::settle_transfers() {
+  if (transfers_ == 0) return;
+  calls_.reserve(calls_.size() + transfers_ + 1);  // all of them or none, if there is no memory
+  for (std::size_t i = 0; i < transfers_; ++i)
+    calls_.push_back({transfers_handle_, few_[i].call(), nullptr});
+  transfers_ = 0;
+}
+
 void Group::forget() {
+  transfers_ = 0;
   calls_ = std::vector<IssuedCall>();  // with its memory, which `= {}` would keep
   for (const IssuedInit& init : inits_) abandon(init.handle);
   inits_ = std::vector<IssuedInit>();
@@ -123,6 +139,7 @@ Result<double> Group::simulate() {
     ~Forget() { group.forget(); }
   } at_the_end{*this};
   if (error_) return tl::unexpected(*error_);
+  settle_transfers();
   if (!inits_.empty() || !tasks_.empty())
     return make_error(Code::kInvalidUsage,
                       "the group makes communicators, which has no price; only its other calls do");
@@ -184,12 +201,24 @@ Result<double> Group::price() const {
 Status Group::end() {
   TUTTI_TRY(leave());
   if (depth_ > 0) return {};
+  if (transfers_ > 0 && calls_.empty() && inits_.empty() && tasks_.empty() && !error_)
+    return run_transfers();
   const struct Forget {  // also after an exception
     Group& group;
     ~Forget() { group.forget(); }
   } at_the_end{*this};
   if (error_) return tl::unexpected(*error_);
+  settle_transfers();
   return run();
+}
+
+// The group has nothing else.
+Status Group::run_transfers() {
+  const std::span all(few_.data(), std::exchange(transfers_, 0));
+  const HandleUse held(transfers_handle_);
+  if (held.get() == nullptr) return tl::unexpected(destroyed());
+  return tutti::run_transfers(*held.get()->communicator.load(std::memory_order_acquire), all,
+                              "tuttiGroupEnd");
 }
 
 namespace {
@@ -315,23 +344,24 @@ Status run_or_hold(const char* function, tuttiComm* comm, tuttiStream_t stream,
 }
 
 Status run_or_hold_several(const char* function, tuttiComm* comm, tuttiStream_t stream,
-                           const CheckCalls& check) {
+                           const CheckParts& check) {
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
-  TUTTI_TRY_ASSIGN(std::vector<Call> calls, check(*communicator));
-  TUTTI_TRY_ASSIGN(std::shared_ptr<Stream> on, stream_of(function, stream, calls[0]));
+  TUTTI_TRY_ASSIGN(Parts parts, check(*communicator));
   Group& group = Group::current();
+  if (stream == nullptr && !parts.on_device && !group.active())
+    return run_parts(*communicator, parts, function);
+  std::vector<Call> calls = parts.calls();
+  TUTTI_TRY_ASSIGN(std::shared_ptr<Stream> on, stream_of(function, stream, calls[0]));
   if (group.active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
     for (const Call& call : calls) group.add(handle, call, on);
     return {};
   }
   if (on != nullptr) return issue_alone(function, *communicator, std::move(calls), std::move(on));
-  if (calls[0].on_device) {
-    std::vector<HeldCall> held;
-    for (const Call& call : calls) held.push_back({communicator, call, nullptr});
-    return run_on_devices(held);
-  }
-  return run_transfers(*communicator, calls, function);
+  if (!parts.on_device) return run_parts(*communicator, parts, function);
+  std::vector<HeldCall> held;
+  for (const Call& call : calls) held.push_back({communicator, call, nullptr});
+  return run_on_devices(held);
 }
 
 // In `guarded`: an error of a call in a group is the group's too.
@@ -353,7 +383,7 @@ tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream
 }
 
 tuttiResult_t submit_several(const char* function, tuttiComm* comm, tuttiStream_t stream,
-                             const CheckCalls& check) {
+                             const CheckParts& check) {
   return guarded(function, comm,
                  [&] { return tell_group(run_or_hold_several(function, comm, stream, check)); });
 }

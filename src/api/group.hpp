@@ -4,6 +4,8 @@
 // both may be gone by the end, which is an error then.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "api/handle.hpp"
 #include "comm/communicator.hpp"
 #include "comm/run_operations.hpp"
+#include "comm/transfer.hpp"
 #include "stream/stream.hpp"
 
 namespace tutti {
@@ -27,7 +30,21 @@ class Group {
   void start() { ++depth_; }
   // `stream`: null where the calling thread runs it, or a device.
   void add(HandleRef handle, const Call& call, std::shared_ptr<Stream> stream) {
+    settle_transfers();
     calls_.push_back({handle, call, std::move(stream)});
+  }
+  // The same of a send or receive with host memory that the calling thread runs, whose arguments
+  // have been checked. False: not one of few, all of one handle, with which the group began: add().
+  [[nodiscard]] bool add_transfer(HandleRef handle, const Transfer& transfer) {
+    if (transfers_ == 0) {
+      if (!calls_.empty()) return false;
+      transfers_handle_ = handle;
+    }
+    if (transfers_ == few_.size() || transfers_handle_.comm != handle.comm ||
+        transfers_handle_.life != handle.life)
+      return false;
+    few_[transfers_++] = transfer;
+    return true;
   }
   // A blocking initialization of the handle; those of one group run at the same time, a thread
   // each. The first that fails ends the others by the token. The handle of one that fails or never
@@ -75,6 +92,8 @@ class Group {
     HandleRef makes;
   };
   [[nodiscard]] Status leave();
+  void settle_transfers();
+  [[nodiscard]] Status run_transfers();
   void forget();
   [[nodiscard]] Status run();
   [[nodiscard]] Result<double> price() const;
@@ -88,7 +107,12 @@ class Group {
   [[nodiscard]] Status run_tasks(const std::vector<TaskQueue>& queues);
 
   int depth_ = 0;
-  std::vector<IssuedCall> calls_;
+  // Sends and receives before any other call, of one handle: what a group of few needs no memory
+  // for.
+  std::size_t transfers_ = 0;
+  HandleRef transfers_handle_;
+  std::array<Transfer, 16> few_;
+  std::vector<IssuedCall> calls_;  // behind them
   std::vector<IssuedInit> inits_;
   std::vector<IssuedTask> tasks_;
   std::optional<Error> error_;
@@ -103,8 +127,8 @@ using CheckCall = std::function<Result<Call>(Communicator& communicator)>;
 [[nodiscard]] Status submit_guarded(const char* function, tuttiComm* comm, tuttiStream_t stream,
                                     const CheckCall& check);
 // The same of one that consists of sends and receives, which run together; never of none.
-using CheckCalls = std::function<Result<std::vector<Call>>(Communicator& communicator)>;
+using CheckParts = std::function<Result<Parts>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit_several(const char* function, tuttiComm* comm,
-                                           tuttiStream_t stream, const CheckCalls& check);
+                                           tuttiStream_t stream, const CheckParts& check);
 
 }  // namespace tutti

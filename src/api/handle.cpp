@@ -94,6 +94,7 @@ void end_life(HandleRef ref, bool again) {
   Waiter waiter({.spins = 100});
   while (ref.comm->calls != 0) (void)waiter.wait();
   end_start(*ref.comm);
+  ref.comm->host_member.store(0, std::memory_order_relaxed);  // before the next life
   ref.comm->communicator.store(nullptr, std::memory_order_release);
   ref.comm->owned.reset();
   {
@@ -277,6 +278,10 @@ Status start_handle(tuttiComm& handle, CommunicatorOptions options, const std::s
   {
     const std::lock_guard lock(handle.start_mutex);
     handle.owned = *std::move(made);
+    if (handle.owned->on_device() == nullptr)
+      handle.host_member.store(static_cast<std::uint64_t>(handle.owned->rank()) << 32 |
+                                   static_cast<std::uint64_t>(handle.owned->ranks()),
+                               std::memory_order_release);
     handle.communicator.store(handle.owned.get(), std::memory_order_release);
   }
   // An abort before that point did not see the communicator.

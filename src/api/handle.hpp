@@ -27,6 +27,10 @@ struct tuttiComm {
   // Null inside a group until the initialization has run, which may be while another thread aborts:
   // the release of its store pairs with the acquire of every load.
   std::atomic<tutti::Communicator*> communicator{nullptr};
+  // Rank (upper half) and number of ranks of a communicator that has no device; else 0. What a
+  // thread that has read the life, this and the same life again may believe without holding the
+  // handle (host_member_of).
+  std::atomic<std::uint64_t> host_member{0};
   mutable std::mutex start_mutex;              // orders the end of the initialization and abort()
   std::unique_ptr<tutti::Communicator> owned;  // what `communicator` points to
   std::stop_source aborted;                    // ends initializations; a new one for each life
@@ -100,6 +104,27 @@ inline constexpr std::size_t kRestingHandles = 4096;
 // The same for a handle that a user still holds without knowing: it is not used again, so that his
 // destroying it cannot hit another communicator.
 void abandon(HandleRef ref);
+
+// A handle's life, its communicator's rank and number of ranks, without holding it. 0 ranks: it is
+// not valid, or holds no communicator, or one with a device.
+struct HostMember {
+  HandleRef handle;
+  Rank rank = 0;
+  std::int32_t ranks = 0;
+};
+[[nodiscard]] inline HostMember host_member_of(tuttiComm* comm) {
+  if (comm == nullptr) return {};
+  // Acquire pairs with the store of a life's beginning, after which no numbers of a life before are
+  // read, and with that of the numbers, after which no life before is read.
+  const std::uint64_t life = comm->life.load(std::memory_order_acquire);
+  const std::uint64_t member = comm->host_member.load(std::memory_order_acquire);
+  if (life >> tuttiComm::kLifeBits != tuttiComm::kMagic ||
+      comm->life.load(std::memory_order_relaxed) != life)
+    return {};
+  return {{comm, life},
+          static_cast<Rank>(member >> 32),
+          static_cast<std::int32_t>(member & 0xffffffff)};
+}
 
 // A handle that is retired unless it is given away.
 class OwnedHandle {

@@ -3,12 +3,17 @@
 #include <fmt/core.h>
 #include <tutti/tutti.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "api/buffers.hpp"
 #include "api/config.hpp"
 #include "api/group.hpp"
 #include "api/handle.hpp"
+#include "comm/run_operations.hpp"
+#include "comm/transfer.hpp"
+#include "device/driver.hpp"
 
 using namespace tutti;
 
@@ -52,7 +57,40 @@ Result<Call> check_transfer(const RawTransfer& raw, const Communicator& communic
               .stream = stream};
 }
 
+// What most calls are: with host memory, on no stream, and right. Everything else the ordinary way
+// tells.
+bool is_plain(const RawTransfer& raw, tuttiStream_t stream, std::int32_t ranks) {
+  if (stream != nullptr || raw.peer < 0 || raw.peer >= ranks) return false;
+  if (raw.type < 0 || raw.type >= kDataTypeCount) return false;
+  const std::size_t bytes_each = element_bytes(static_cast<DataType>(raw.type));
+  if (raw.count > SIZE_MAX / 2 / bytes_each) return false;
+  if (raw.count == 0) return true;
+  const void* const buffer = raw.collective == Collective::kSend ? raw.sendbuff : raw.recvbuff;
+  return buffer != nullptr && reinterpret_cast<std::uintptr_t>(buffer) % bytes_each == 0 &&
+         !(device::driver_was_found() && device::driver_knows_for_device(buffer));
+}
+
+// A plain one outside of a group.
+tuttiResult_t run_now(HandleRef handle, const Transfer& transfer, const char* function) {
+  return guarded(function, handle.comm, [&](tuttiComm* held) -> Status {
+    if (held == nullptr) return bad_argument(function, "the communicator was destroyed");
+    TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(held, function));
+    return run_transfers(*communicator, std::span(&transfer, 1),
+                         info_of(transfer.direction).name.data());
+  });
+}
+
 tuttiResult_t submit(const RawTransfer& raw, tuttiComm_t comm, tuttiStream_t stream) {
+  const HostMember on = host_member_of(comm);
+  if (on.ranks > 0 && is_plain(raw, stream, on.ranks)) {
+    const bool sends = raw.collective == Collective::kSend;
+    const Transfer transfer{
+        raw.collective, static_cast<DataType>(raw.type), raw.peer, raw.count,
+        static_cast<std::byte*>(sends ? const_cast<void*>(raw.sendbuff) : raw.recvbuff)};
+    Group& group = Group::current();
+    if (group.active() && group.add_transfer(on.handle, transfer)) return tuttiSuccess;
+    if (!group.active()) return run_now(on.handle, transfer, raw.function);
+  }
   return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
     return check_transfer(raw, communicator, stream);
   });

@@ -5,8 +5,9 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <functional>
 
 #include "api/buffers.hpp"
 #include "api/config.hpp"
@@ -29,11 +30,9 @@ struct Side {
 // One call, as its checks see it.
 struct Blocks {
   const char* function;
-  Whole whole;
   const Communicator& communicator;
-  tuttiStream_t stream = nullptr;
+  Parts parts;
   DataType type = DataType::kFloat32;
-  std::vector<Call> calls = {};
 };
 
 // The block for `peer` or from it: `count` elements from `first` on.
@@ -48,23 +47,16 @@ Status add_block(Blocks& blocks, const Side& side, Rank peer, std::size_t count,
                                     peer, count, first));
   TUTTI_TRY(check_buffer(blocks.function, side.buffer_name, side.buffer, blocks.type));
   const bool sends = side.direction == Collective::kSend;
-  bool on_device = !blocks.calls.empty() && blocks.calls.back().on_device;
-  if (blocks.calls.empty() || blocks.calls.back().collective != side.direction) {
-    TUTTI_TRY_ASSIGN(on_device,
+  Parts& parts = blocks.parts;
+  if (parts.transfers.empty() || parts.transfers.back().direction != side.direction) {
+    TUTTI_TRY_ASSIGN(const bool on_device,
                      is_in_device_memory(blocks.function, side.buffer, blocks.communicator));
-    if (!blocks.calls.empty() && blocks.calls.back().on_device != on_device)
+    if (!parts.transfers.empty() && parts.on_device != on_device)
       return tl::unexpected(mixed_memory(blocks.function, sends ? !on_device : on_device));
+    parts.on_device = on_device;
   }
   auto* const at = static_cast<std::byte*>(const_cast<void*>(side.buffer)) + first * bytes_each;
-  blocks.calls.push_back({.collective = side.direction,
-                          .input = sends ? at : nullptr,
-                          .output = sends ? nullptr : at,
-                          .count = count,
-                          .type = blocks.type,
-                          .root = peer,
-                          .on_device = on_device,
-                          .stream = blocks.stream,
-                          .whole = blocks.whole});
+  parts.transfers.push_back({side.direction, blocks.type, peer, count, at});
   return {};
 }
 
@@ -83,16 +75,21 @@ Status add_all(Blocks& blocks, const Side& side) {
 }
 
 // Also where this rank has nothing to move its communicator is asked, which may be of no use.
-std::vector<Call> calls_of(Blocks& blocks) {
-  if (blocks.calls.empty())
-    blocks.calls.push_back({.collective = Collective::kSend,
-                            .type = blocks.type,
-                            .root = blocks.communicator.rank(),
-                            .whole = blocks.whole});
+Parts parts_of(Blocks& blocks) {
   static std::atomic<std::uint64_t> made{0};
-  const std::uint64_t number = made.fetch_add(1, std::memory_order_relaxed) + 1;  // a name, no more
-  for (Call& call : blocks.calls) call.made_by = number;
-  return std::move(blocks.calls);
+  Parts& parts = blocks.parts;
+  if (parts.transfers.empty())
+    parts.transfers.push_back({Collective::kSend, blocks.type, blocks.communicator.rank()});
+  parts.made_by = made.fetch_add(1, std::memory_order_relaxed) + 1;  // a name, no more
+  return std::move(parts);
+}
+
+// Room for the blocks of all ranks, of which one side or both may be needed.
+Blocks begin_blocks(const char* function, Whole whole, const Communicator& communicator,
+                    tuttiStream_t stream, std::size_t most) {
+  Blocks blocks{function, communicator, {.whole = whole, .stream = stream}};
+  blocks.parts.transfers.reserve(most);
+  return blocks;
 }
 
 // A gather or a scatter: `own`, of `count` elements, is this rank's block, which goes to the root
@@ -100,15 +97,17 @@ std::vector<Call> calls_of(Blocks& blocks) {
 tuttiResult_t move_with_root(const char* function, Whole whole, tuttiComm_t comm, int type,
                              int root, tuttiStream_t stream, const Side& own, std::size_t count,
                              const Side& all) {
-  return submit_several(function, comm, stream,
-                        [&](Communicator& communicator) -> Result<std::vector<Call>> {
-                          Blocks blocks{function, whole, communicator, stream};
-                          TUTTI_TRY_ASSIGN(blocks.type, check_type(function, type));
-                          TUTTI_TRY(check_root(function, root, communicator.ranks()));
-                          TUTTI_TRY(add_block(blocks, own, root, count, 0));
-                          if (communicator.rank() == root) TUTTI_TRY(add_all(blocks, all));
-                          return calls_of(blocks);
-                        });
+  const auto check = [&](Communicator& communicator) -> Result<Parts> {
+    const bool is_root = communicator.rank() == root;
+    const auto ranks = static_cast<std::size_t>(communicator.ranks());
+    Blocks blocks = begin_blocks(function, whole, communicator, stream, is_root ? ranks + 1 : 1);
+    TUTTI_TRY_ASSIGN(blocks.type, check_type(function, type));
+    TUTTI_TRY(check_root(function, root, communicator.ranks()));
+    TUTTI_TRY(add_block(blocks, own, root, count, 0));
+    if (is_root) TUTTI_TRY(add_all(blocks, all));
+    return parts_of(blocks);
+  };
+  return submit_several(function, comm, stream, std::cref(check));  // which needs no memory
 }
 
 }  // namespace
@@ -120,16 +119,17 @@ tuttiResult_t tuttiAlltoAllv(const void* sendbuff, const size_t sendcounts[],
                              const size_t rdispls[], tuttiDataType_t datatype, tuttiComm_t comm,
                              tuttiStream_t stream) {
   constexpr const char* kName = "tuttiAlltoAllv";
-  return submit_several(
-      kName, comm, stream, [&](Communicator& communicator) -> Result<std::vector<Call>> {
-        Blocks blocks{kName, Whole::kAllToAllV, communicator, stream};
-        TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
-        if (sendbuff == recvbuff && sendbuff != nullptr)
-          return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
-        TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
-        TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, rdispls}));
-        return calls_of(blocks);
-      });
+  const auto check = [&](Communicator& communicator) -> Result<Parts> {
+    const auto ranks = static_cast<std::size_t>(communicator.ranks());
+    Blocks blocks = begin_blocks(kName, Whole::kAllToAllV, communicator, stream, 2 * ranks);
+    TUTTI_TRY_ASSIGN(blocks.type, check_type(kName, value_of(datatype)));
+    if (sendbuff == recvbuff && sendbuff != nullptr)
+      return bad_argument(kName, "sendbuff and recvbuff are equal; it has no in-place form");
+    TUTTI_TRY(add_all(blocks, {Collective::kSend, "sendbuff", sendbuff, sendcounts, sdispls}));
+    TUTTI_TRY(add_all(blocks, {Collective::kRecv, "recvbuff", recvbuff, recvcounts, rdispls}));
+    return parts_of(blocks);
+  };
+  return submit_several(kName, comm, stream, std::cref(check));
 }
 
 tuttiResult_t tuttiGatherv(const void* sendbuff, size_t sendcount, void* recvbuff,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/operation.hpp"
+#include "comm/straight_transfers.hpp"
 #include "comm/transfers.hpp"
 #include "exec/waiter.hpp"
 
@@ -60,11 +61,29 @@ Status run(OngoingCall& call, WaitPolicy& policy, Thread thread) {
   }
 }
 
+// Sends and receives; the communicator is held.
+Status run_together(Communicator& communicator, std::span<const Transfer> all) {
+  const TransfersLeft left = run_straight(communicator, all);
+  if (left.none(all.size())) return {};
+  Transfers transfers(communicator);
+  try {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (left.has(all[i], i)) transfers.add(all[i]);
+  } catch (...) {
+    communicator.cannot_come();  // the others must not wait for this rank
+    throw;
+  }
+  return run(transfers, communicator.wait_policy(), Thread::kOfProgram);
+}
+
 Status run_alone(Communicator& communicator, const Call& call) {
   const char* const name = call.info().name.data();
-  if (is_point_to_point(call.collective)) return run_transfers(communicator, {&call, 1}, name);
   const InFlightCall in_flight(communicator.call_slot(), name);
   if (!in_flight) return in_flight.status();
+  if (is_point_to_point(call.collective)) {
+    const Transfer transfer = Transfer::of(call, communicator.pairs().part_of(call));
+    return run_together(communicator, std::span(&transfer, 1));
+  }
   Operation operation(communicator, call);
   TUTTI_TRY(run(operation, communicator.wait_policy(), Thread::kOfProgram));
   communicator.repeats().keep(call);
@@ -203,12 +222,19 @@ Status run_begun(Communicator& communicator, const Call& call, BoundPlan& plan,
   return run(operation, communicator.wait_policy(), Thread::kOfProgram);
 }
 
-Status run_transfers(Communicator& communicator, std::span<const Call> calls, const char* name) {
+Status run_transfers(Communicator& communicator, std::span<const Transfer> transfers,
+                     const char* name) {
   const InFlightCall in_flight(communicator.call_slot(), name);
   if (!in_flight) return in_flight.status();
-  Transfers transfers(communicator);
-  for (const Call& call : calls) transfers.add(call);
-  return run(transfers, communicator.wait_policy(), Thread::kOfProgram);
+  return run_together(communicator, transfers);
+}
+
+Status run_parts(Communicator& communicator, Parts& parts, const char* name) {
+  const InFlightCall in_flight(communicator.call_slot(), name);
+  if (!in_flight) return in_flight.status();
+  const PartOf part = communicator.pairs().part_of(parts.whole, parts.made_by);
+  for (Transfer& transfer : parts.transfers) transfer.part = part;
+  return run_together(communicator, parts.transfers);
 }
 
 Status run_issued(Communicator& communicator, std::span<const Call> calls) {

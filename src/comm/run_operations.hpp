@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "base/signature.hpp"
 #include "comm/call_slot.hpp"
+#include "comm/transfer.hpp"
 #include "stream/stream.hpp"
 
 namespace tutti {
@@ -43,8 +44,10 @@ using HeldSlots = std::map<Communicator*, InFlightCall>;
                                const OperationSignature& signature);
 
 // Runs sends and receives of one communicator, all together, as one call named `name` (a literal).
-[[nodiscard]] Status run_transfers(Communicator& communicator, std::span<const Call> calls,
+[[nodiscard]] Status run_transfers(Communicator& communicator, std::span<const Transfer> transfers,
                                    const char* name);
+// The same of those that are parts of one call. They get its number.
+[[nodiscard]] Status run_parts(Communicator& communicator, Parts& parts, const char* name);
 
 // Runs calls of one communicator together, in its progress thread, while no other thread can be in
 // a call that looks at what they change. Errors: as of run_operations().

@@ -37,7 +37,7 @@ void TransfersOnDevices::add(const HeldCall& held) {
   }
   Share& share = shares_[&communicator.on_device()->job()];
   share.ranks[communicator.rank()] = &communicator;
-  share.transfers.emplace_back(&communicator, Transfer{&held.call, part});
+  share.transfers.push_back({&communicator, Transfer::of(held.call, part), held.call.stream});
 }
 
 // What is not over an exception ends, for want of memory.
@@ -72,13 +72,12 @@ Status TransfersOnDevices::check(device::Job& job, const Share& share) {
     TUTTI_TRY(communicator->members().manageable(false));
     std::vector<Transfer> sends, receives;  // to itself
     bool alone = true;
-    for (const auto& [of, transfer] : share.transfers) {
+    for (const auto& [of, transfer, stream] : share.transfers) {
       if (of != communicator) continue;
-      const Call& call = *transfer.call;
-      if (!job.has(call.root)) return tl::unexpected(elsewhere(call.root));
-      alone = alone && call.root == rank;
-      if (call.root != rank) continue;
-      (call.collective == Collective::kSend ? sends : receives).push_back(transfer);
+      if (!job.has(transfer.peer)) return tl::unexpected(elsewhere(transfer.peer));
+      alone = alone && transfer.peer == rank;
+      if (transfer.peer != rank) continue;
+      (transfer.sends() ? sends : receives).push_back(transfer);
     }
     Status itself = check_to_self(sends, receives);
     if (!itself && !alone)  // others wait for this rank's part
@@ -89,23 +88,18 @@ Status TransfersOnDevices::check(device::Job& job, const Share& share) {
 }
 
 Status TransfersOnDevices::post(device::Job& job, Share& share) {
-  for (const auto& [communicator, transfer] : share.transfers) {
-    const Call& call = *transfer.call;
+  for (const auto& [communicator, transfer, stream] : share.transfers) {
     const Rank rank = communicator->rank();
     const int device = job.device_of(rank);
-    TUTTI_TRY_ASSIGN(const std::uint64_t capture, job.platform().capture_of(device, call.stream));
-    if (capture == 0) TUTTI_TRY(job.follow_last(rank, call.stream));
-    const bool sends = call.collective == Collective::kSend;
-    auto* const buffer =
-        sends ? const_cast<std::byte*>(static_cast<const std::byte*>(call.input))  // only read
-              : static_cast<std::byte*>(call.output);
+    TUTTI_TRY_ASSIGN(const std::uint64_t capture, job.platform().capture_of(device, stream));
+    if (capture == 0) TUTTI_TRY(job.follow_last(rank, stream));
     TUTTI_TRY(job.copies().post({.rank = rank,
-                                 .peer = call.root,
-                                 .sends = sends,
+                                 .peer = transfer.peer,
+                                 .sends = transfer.sends(),
                                  .signature = transfer.signature(),
-                                 .buffer = buffer,
+                                 .buffer = transfer.buffer,
                                  .device = device,
-                                 .stream = call.stream,
+                                 .stream = stream,
                                  .capture = capture},
                                 share.posted));
   }
@@ -167,7 +161,7 @@ Status TransfersOnDevices::note(device::Job& job, Share& share) {
   share.over = true;
   for (const Copies::Posted& one : share.posted)
     if (one.end.capture == 0) TUTTI_TRY(job.note_last(one.end.rank, one.end.stream));
-  for (const auto& [communicator, transfer] : share.transfers) ++communicator->counts().completed;
+  for (const Held& held : share.transfers) ++held.communicator->counts().completed;
   return {};
 }
 

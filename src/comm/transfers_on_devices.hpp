@@ -22,7 +22,7 @@ class TransfersOnDevices {
   TransfersOnDevices& operator=(const TransfersOnDevices&) = delete;
   ~TransfersOnDevices();
 
-  // Before begin(), in the order of issue. The call outlives the object.
+  // Before begin(), in the order of issue.
   void add(const HeldCall& held);
   // Posts all of them; waits for nobody. end() tells what went wrong.
   void begin();
@@ -33,10 +33,15 @@ class TransfersOnDevices {
   [[nodiscard]] Status end();
 
  private:
+  struct Held {
+    Communicator* communicator;
+    Transfer transfer;
+    void* stream;
+  };
   // Those of this thread's ranks in one job.
   struct Share {
     std::map<Rank, Communicator*> ranks;
-    std::vector<std::pair<Communicator*, Transfer>> transfers;
+    std::vector<Held> transfers;
     std::vector<device::Copies::Posted> posted;
     Status status;
     std::optional<Poison> cause;  // of the status, if a look has found it

@@ -330,6 +330,32 @@ TEST_P(EndedInAGroup, ACommunicatorMakesTheGroupFailAndRunNothing) {
   EXPECT_EQ(tuttiCommDestroy(comms[1]), tuttiSuccess);
 }
 
+// Sends and receives are kept in another way.
+TEST_P(EndedInAGroup, ACommunicatorOfSendsMakesTheGroupFailAndRunNothing) {
+  tuttiComm_t comm = nullptr, next = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  float from = 1, to = 2;
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiSend(&from, 1, tuttiFloat, 0, comm, nullptr), tuttiSuccess);
+  EXPECT_EQ(tuttiRecv(&to, 1, tuttiFloat, 0, comm, nullptr), tuttiSuccess);
+  EXPECT_EQ(GetParam()(comm), tuttiSuccess);
+  EXPECT_EQ(tuttiSend(&from, 1, tuttiFloat, 0, comm, nullptr), tuttiInvalidArgument);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument) << "the call's error";
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiSend(&from, 1, tuttiFloat, 0, comm, nullptr), tuttiSuccess);
+  EXPECT_EQ(tuttiRecv(&to, 1, tuttiFloat, 0, comm, nullptr), tuttiSuccess);
+  EXPECT_EQ(GetParam()(comm), tuttiSuccess);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+  EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("destroyed before tuttiGroupEnd"));
+  EXPECT_EQ(to, 2);
+  // The group has forgotten them.
+  ASSERT_EQ(tuttiCommInitAll(&next, 1, nullptr), tuttiSuccess);
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  EXPECT_EQ(tuttiGroupEnd(), tuttiSuccess);
+  EXPECT_EQ(tuttiCommDestroy(next), tuttiSuccess);
+}
+
 TEST_P(EndedInAGroup, AnInitializationMakesTheGroupFail) {
   tuttiUniqueId id;
   ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);

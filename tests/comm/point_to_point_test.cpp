@@ -7,7 +7,10 @@
 #include <signal.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -26,6 +29,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tutti::testing::ForkedRank;
 
@@ -87,6 +91,88 @@ TEST(PointToPointAlone, OneByOneBetweenCollectives) {
     tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
     ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
     EXPECT_EQ(info.operations, rank == 1 ? 4U : 24U);
+  });
+}
+
+// Sizes around those at which a message takes another form, many under way: one by one, in groups
+// of few, and in groups of many.
+TEST(PointToPointAlone, AllSizesInOrder) {
+  constexpr std::array<std::size_t, 13> kSizes{1,      48,     49,     560,     561, 4'096, 63'232,
+                                               63'233, 65'472, 65'473, 300'000, 7,   2};
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    for (const std::size_t in_a_group : {1UL, 5UL, 60UL}) {
+      std::vector<std::vector<std::uint8_t>> data(60);
+      for (std::size_t first = 0; first < data.size(); first += in_a_group) {
+        if (in_a_group > 1) {
+          ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+        }
+        for (std::size_t i = first; i < first + in_a_group; ++i) {
+          const auto value = static_cast<std::uint8_t>(i + in_a_group);
+          data[i].assign(kSizes[i * 7 % kSizes.size()], rank == 0 ? value : 0);
+          const tuttiResult_t result =
+              rank == 0 ? tuttiSend(data[i].data(), data[i].size(), tuttiUint8, 1, comm, nullptr)
+                        : tuttiRecv(data[i].data(), data[i].size(), tuttiUint8, 0, comm, nullptr);
+          ASSERT_EQ(result, tuttiSuccess) << tuttiGetLastError(comm);
+        }
+        if (in_a_group > 1) {
+          ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+        }
+      }
+      for (std::size_t i = 0; i < data.size(); ++i)
+        ASSERT_EQ(std::ranges::count(data[i], static_cast<std::uint8_t>(i + in_a_group)),
+                  std::ssize(data[i]))
+            << i;
+    }
+  });
+}
+
+// What a group begins with and what makes it an ordinary one keep their order: another
+// communicator, a collective, more than few, a group inside.
+TEST(PointToPointAlone, InGroupsOfSeveralKinds) {
+  tuttiComm_t comms[2] = {};
+  ASSERT_EQ(tuttiCommInitAll(comms, 2, nullptr), tuttiSuccess) << tuttiGetLastError(nullptr);
+  for (const int more : {0, 1, 30}) {
+    std::vector<std::int32_t> to(64), from(64), sums{1, 2};
+    std::iota(to.begin(), to.end(), more);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    const auto pass = [&](std::size_t i) {
+      tuttiSend(&to[i], 1, tuttiInt32, 1, comms[0], nullptr);
+      tuttiRecv(&from[i], 1, tuttiInt32, 0, comms[1], nullptr);
+    };
+    for (std::size_t i = 0; i < 3; ++i) tuttiSend(&to[i], 1, tuttiInt32, 1, comms[0], nullptr);
+    for (std::size_t i = 0; i < 3; ++i) tuttiRecv(&from[i], 1, tuttiInt32, 0, comms[1], nullptr);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(more); ++i) pass(3 + i);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    if (more > 0)
+      for (std::size_t i = 0; i < 2; ++i)
+        tuttiAllReduce(&sums[i], &sums[i], 1, tuttiInt32, tuttiSum, comms[i], nullptr);
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess);
+    pass(63);
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+    const auto moved = static_cast<std::ptrdiff_t>(3 + more);
+    EXPECT_TRUE(std::equal(to.begin(), to.begin() + moved, from.begin()));
+    EXPECT_EQ(from[63], to[63]);
+    EXPECT_THAT(sums, more > 0 ? ElementsAre(3, 3) : ElementsAre(1, 2));
+  }
+  for (tuttiComm_t comm : comms) tuttiCommAbort(comm);
+}
+
+// As many small messages as there is room for go without their receives, and no more.
+TEST(PointToPointAlone, SmallSendsGoAhead) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    std::vector<std::int64_t> data(1000);
+    for (int round = 0; round < 20; ++round) {
+      if (rank == 0) {
+        std::iota(data.begin(), data.end(), round);
+        for (const std::int64_t& one : data)
+          ASSERT_EQ(tuttiSend(&one, 1, tuttiInt64, 1, comm, nullptr), tuttiSuccess);
+        continue;
+      }
+      for (std::int64_t& one : data)
+        ASSERT_EQ(tuttiRecv(&one, 1, tuttiInt64, 0, comm, nullptr), tuttiSuccess);
+      for (std::size_t i = 0; i < data.size(); ++i)
+        ASSERT_EQ(data[i], round + static_cast<std::int64_t>(i));
+    }
   });
 }
 
@@ -165,6 +251,35 @@ INSTANTIATE_TEST_SUITE_P(
                       Differing{"type", 1000, tuttiInt32, "send of 1000 int32 to rank 1"}),
     [](const auto& test) { return test.param.name; });
 
+// The same behind calls that matched, in a group with others that do.
+TEST_P(Mismatched, IsFoundInAGroupBehindOthers) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    const int peer = 1 - rank;
+    std::vector<double> to(200'000, rank), from(200'000);
+    tuttiResult_t result = tuttiSuccess;
+    for (int round = 0; round < 10 && result == tuttiSuccess; ++round) {
+      const bool last = round == 9;
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      tuttiRecv(from.data(), 1, tuttiDouble, peer, comm, nullptr);
+      tuttiSend(to.data(), 1, tuttiDouble, peer, comm, nullptr);
+      if (rank == 0)
+        tuttiSend(to.data(), last ? GetParam().count : 1000, last ? GetParam().type : tuttiFloat, 1,
+                  comm, nullptr);
+      else
+        tuttiRecv(from.data() + 1, 1000, tuttiFloat, 0, comm, nullptr);
+      result = tuttiGroupEnd();
+      if (!last) {
+        ASSERT_EQ(result, tuttiSuccess) << tuttiGetLastError(nullptr);
+      }
+    }
+    if (result == tuttiSuccess) result = tuttiBarrier(comm, nullptr);
+    EXPECT_EQ(result, tuttiInvalidUsage);
+    EXPECT_THAT(tuttiGetLastError(nullptr),
+                AllOf(HasSubstr("calls do not match"), HasSubstr("recv of 1000 float from rank 0"),
+                      HasSubstr(GetParam().text)));
+  });
+}
+
 // Nothing of the group has been sent, and nobody waits: the communicator works on.
 TEST(PointToPointAlone, ToItselfAlone) {
   run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
@@ -178,6 +293,39 @@ TEST(PointToPointAlone, ToItselfAlone) {
     EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
     EXPECT_THAT(tuttiGetLastError(nullptr), HasSubstr("calls do not match"));
     EXPECT_EQ(check_sum(comm, rank, 2, 100, false), "");
+  });
+}
+
+// Also where the others' part could have been done at once.
+TEST(PointToPointAlone, ToItselfWronglySendsNothing) {
+  run_job(2, {}, [&](int rank, tuttiComm_t& comm) {
+    std::int32_t to[2] = {rank, rank}, from[2] = {};
+    const auto exchange = [&](bool with_itself) {
+      EXPECT_EQ(tuttiGroupStart(), tuttiSuccess);
+      tuttiSend(to, 2, tuttiInt32, 1 - rank, comm, nullptr);
+      if (with_itself) tuttiSend(to, 2, tuttiInt32, rank, comm, nullptr);
+      tuttiRecv(from, 2, tuttiInt32, 1 - rank, comm, nullptr);
+      return tuttiGroupEnd();
+    };
+    ASSERT_EQ(exchange(false), tuttiSuccess) << tuttiGetLastError(nullptr);
+    EXPECT_EQ(exchange(rank == 0), rank == 0 ? tuttiInvalidUsage : tuttiRemoteError);
+  });
+}
+
+// A rank's own block beside what others get and give.
+TEST(PointToPointAlone, ToItselfBesideOthers) {
+  run_job(3, {}, [&](int rank, tuttiComm_t& comm) {
+    for (int round = 0; round < 200; ++round) {
+      std::int32_t to[3] = {}, from[3] = {};
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      for (int peer = 0; peer < 3; ++peer) {
+        to[peer] = 100 * rank + 10 * peer + round;
+        tuttiRecv(&from[peer], 1, tuttiInt32, peer, comm, nullptr);
+        tuttiSend(&to[peer], 1, tuttiInt32, peer, comm, nullptr);
+      }
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
+      for (int peer = 0; peer < 3; ++peer) ASSERT_EQ(from[peer], 100 * peer + 10 * rank + round);
+    }
   });
 }
 

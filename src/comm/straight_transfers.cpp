@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/straight_transfers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "comm/communicator.hpp"
+#include "exec/waiter.hpp"
+#include "transports/pair_ring.hpp"
+
+namespace tutti {
+namespace {
+
+// Of more transfers than these, what comes first is to be taken first.
+constexpr std::size_t kMostTransfers = 32;
+
+// The ring of a transfer that is one message between ranks that share memory and have met; else
+// null.
+PairRing* ring_of(PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
+  PairFlow* const flow = pairs.find(transfer.peer, transfer.direction);
+  const bool fits =
+      flow != nullptr && flow->form == PairFlow::Form::kRing && bytes <= flow->message_bytes;
+  return fits ? &flow->ring : nullptr;
+}
+
+bool send_at_once(PairConnections& pairs, const Transfer& transfer) {
+  const std::uint64_t bytes = transfer.bytes();
+  PairRing* const ring = ring_of(pairs, transfer, bytes);
+  if (ring == nullptr || !can_send(*ring, bytes)) return false;
+  std::memcpy(send_place(*ring, bytes), transfer.buffer, bytes);
+  commit(*ring, transfer.message_signature(), bytes);
+  pairs.note_sent(bytes);
+  return true;
+}
+
+// Looks at most `looks` times, which are counted down.
+bool receive_at_once(PairConnections& pairs, const Transfer& transfer, std::uint32_t& looks) {
+  const std::uint64_t bytes = transfer.bytes();
+  PairRing* const ring = ring_of(pairs, transfer, bytes);
+  if (ring == nullptr) return false;
+  while (!can_recv(*ring)) {
+    if (looks == 0) return false;
+    --looks;
+    Waiter::relax();
+  }
+  if (recv_signature(*ring) != transfer.message_signature()) return false;
+  std::memcpy(transfer.buffer, recv_place(*ring, bytes), bytes);
+  release(*ring, bytes);
+  return true;
+}
+
+// Copies what a rank sends to itself; false: it does not match, and nothing is copied.
+bool copy_to_self(Rank self, std::span<const Transfer> all) {
+  std::array<const Transfer*, kMostTransfers> sends, receives;
+  std::size_t sent = 0, received = 0;
+  for (const Transfer& transfer : all)
+    if (transfer.peer == self && transfer.count > 0)
+      (transfer.sends() ? sends[sent++] : receives[received++]) = &transfer;
+  if (sent != received) return false;
+  for (std::size_t i = 0; i < sent; ++i)
+    if (sends[i]->message_signature() != receives[i]->message_signature()) return false;
+  for (std::size_t i = 0; i < sent; ++i)
+    std::memmove(receives[i]->buffer, sends[i]->buffer, sends[i]->bytes());
+  return true;
+}
+
+}  // namespace
+
+TransfersLeft run_straight(Communicator& communicator, std::span<const Transfer> all) {
+  TransfersLeft left;
+  const Membership& members = communicator.members();
+  if (all.size() > kMostTransfers || !communicator.shares_everything() || !members.is_open() ||
+      members.disturbed())
+    return left;
+  const Rank self = communicator.rank();
+  std::uint64_t& completed = communicator.counts().completed;
+  if (std::ranges::find(all, self, &Transfer::peer) != all.end()) {
+    if (!copy_to_self(self, all)) return left;
+    left.over = self;
+    completed += static_cast<std::uint64_t>(std::ranges::count(all, self, &Transfer::peer));
+  }
+  PairConnections& pairs = communicator.pairs();
+  for (; left.sends < all.size(); ++left.sends) {
+    const Transfer& transfer = all[left.sends];
+    if (!transfer.sends() || transfer.peer == self) continue;
+    if (transfer.count > 0 && !send_at_once(pairs, transfer)) return left;
+    ++completed;
+  }
+  // Until it is time to ask whether the peer runs on this core.
+  const WaitPolicy& policy = communicator.wait_policy();
+  std::uint32_t looks = std::min(policy.spins, policy.look_at);
+  for (; left.receives < all.size(); ++left.receives) {
+    const Transfer& transfer = all[left.receives];
+    if (transfer.sends() || transfer.peer == self) continue;
+    if (transfer.count > 0 && !receive_at_once(pairs, transfer, looks)) return left;
+    ++completed;
+  }
+  return left;
+}
+
+}  // namespace tutti
