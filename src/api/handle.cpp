@@ -278,11 +278,12 @@ Status start_handle(tuttiComm& handle, CommunicatorOptions options, const std::s
   {
     const std::lock_guard lock(handle.start_mutex);
     handle.owned = *std::move(made);
+    handle.communicator.store(handle.owned.get(), std::memory_order_release);
+    // Last: who finds it finds the communicator.
     if (handle.owned->on_device() == nullptr)
       handle.host_member.store(static_cast<std::uint64_t>(handle.owned->rank()) << 32 |
                                    static_cast<std::uint64_t>(handle.owned->ranks()),
                                std::memory_order_release);
-    handle.communicator.store(handle.owned.get(), std::memory_order_release);
   }
   // An abort before that point did not see the communicator.
   if (handle.aborted.stop_requested()) handle.owned->abort();

@@ -73,7 +73,8 @@ bool is_plain(const RawTransfer& raw, tuttiStream_t stream, std::int32_t ranks) 
 // A plain one outside of a group.
 tuttiResult_t run_now(HandleRef handle, const Transfer& transfer, const char* function) {
   return guarded(function, handle.comm, [&](tuttiComm* held) -> Status {
-    if (held == nullptr) return bad_argument(function, "the communicator was destroyed");
+    if (held == nullptr || held->life != handle.life)
+      return bad_argument(function, "the communicator was destroyed");
     TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(held, function));
     return run_transfers(*communicator, std::span(&transfer, 1),
                          info_of(transfer.direction).name.data());

@@ -187,7 +187,9 @@ void Membership::give_up() {
   if (disturbed()) board_->set_state(RankState::kFailed);
 }
 
-void Membership::cannot_come() { board_->poison(own_poison(Poison::Kind::kFailure)); }
+void Membership::cannot_come() {
+  if (of_this_process()) board_->poison(own_poison(Poison::Kind::kFailure));
+}
 
 // Release pairs with the acquire in aborted(): the user thread leaves its wait.
 void Membership::end_calls() { aborted_.store(true, std::memory_order_release); }

@@ -94,12 +94,13 @@ Status run_alone(Communicator& communicator, const Call& call) {
 // sends and receives, all together.
 struct Queue {
   Communicator* communicator = nullptr;
+  // Ends in the reverse order: the calls, the call slot, what holds the communicator.
+  std::vector<std::shared_ptr<const void>> holds;
+  std::optional<InFlightCall> in_flight;  // given back when all has ended
   std::deque<Operation> operations;
   std::unique_ptr<Transfers> transfers;  // null: none, or none any more
   bool operation_started = false;        // the first
   bool transfers_started = false;
-  std::vector<std::shared_ptr<const void>> holds;  // let go after the call slot
-  std::optional<InFlightCall> in_flight;           // given back when all has ended
 
   void add(const Call& call) {
     if (!is_point_to_point(call.collective)) {

@@ -47,7 +47,7 @@ Transfers::~Transfers() {
   flows_.clear();
   if (!to_self_) return;
   for (const Collective direction : {Collective::kSend, Collective::kRecv})
-    pairs_.flow(members_.rank(), direction).clear();
+    if (PairFlow* const flow = pairs_.find(members_.rank(), direction)) flow->clear();
 }
 
 void Transfers::add(const Transfer& transfer) {
@@ -184,21 +184,25 @@ bool Transfers::move(PairFlow& flow) {
   return moved;
 }
 
+void Transfers::drop_over() {
+  std::erase_if(flows_, [this](PairFlow* flow) {
+    const bool over = flow->over() && flow != faulty_;
+    if (over) flow->clear();
+    return over;
+  });
+}
+
 Result<bool> Transfers::advance() {
   bool moved = false;
-  std::size_t left = 0;
-  for (PairFlow* const flow : flows_) {
-    moved |= move(*flow);
-    if (flow->over() && flow != faulty_)
-      flow->clear();
-    else
-      flows_[left++] = flow;
-  }
-  flows_.resize(left);
+  for (PairFlow* const flow : flows_) moved |= move(*flow);
+  drop_over();
   if (!flows_.empty()) signature_ = flows_[0]->at_hand().signature();
   if (moved) note_moved();
   if (faulty_ != nullptr) return tl::unexpected(fault_error());
-  if (pumps_) TUTTI_TRY(pump());
+  if (pumps_) {
+    TUTTI_TRY(pump());
+    drop_over();  // what was lent has been taken
+  }
   if (flows_.empty() && (!pumps_ || flushed())) {
     note_moved();
     communicator_.counts().completed += calls_;

@@ -55,6 +55,7 @@ class Transfers final : public OngoingCall {
 
   [[nodiscard]] Status copy_to_self();
   bool move(PairFlow& flow);
+  void drop_over();
   bool send(PairFlow& flow, std::uint64_t bytes, const std::byte* from);
   bool receive(PairFlow& flow, std::uint64_t bytes, std::byte* to);
   bool send_by_ring(PairFlow& flow, std::uint64_t bytes, const std::byte* from);

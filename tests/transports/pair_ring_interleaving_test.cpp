@@ -65,7 +65,7 @@ struct CheckedCell {
   PlainWord signature, payload;
 };
 
-constexpr std::uint64_t kPieces = 3;  // of a line each; the last is left free by a payload of two
+constexpr std::uint64_t kPieces = 3;  // of a line each; one of two leaves the last one free
 
 // What PairRing is to production code.
 struct CheckedRing {
@@ -89,7 +89,8 @@ constexpr std::uint64_t kMessages = 9;  // two laps of the cells, and more of th
 
 // Payloads in the line, of a line and of two.
 std::uint64_t bytes_of(std::uint64_t message) {
-  constexpr std::array<std::uint64_t, 3> kSizes{2 * kRingCellBytes, 8, kRingCellBytes};
+  constexpr std::array<std::uint64_t, 4> kSizes{2 * kRingCellBytes, 8, kRingCellBytes,
+                                                2 * kRingCellBytes};
   return kSizes[message % kSizes.size()];
 }
 std::uint64_t words_of(std::uint64_t message) { return bytes_of(message) > kRingCellBytes ? 2 : 1; }
