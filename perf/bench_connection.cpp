@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -39,20 +40,17 @@ void pin(int nth) {
 
 // Two ends of a connection in each direction between rank 0 (this thread) and rank 1.
 struct Rig {
-  std::shared_ptr<shm::Segment> segments[2];
+  std::optional<shm::Segment> segments[2];
   ConnectionState states[2][2];  // [receiving rank][0: sender, 1: receiver]
 
   explicit Rig(benchmark::State& run) {
-    for (Rank rank : {0, 1}) {
-      auto segment = shm::Segment::create({2, kArenaBytes}, rank, shm::Backing::kAuto);
-      if (!segment) {
-        run.SkipWithError(segment.error().message.c_str());
-        return;
-      }
-      segments[rank] = *std::move(segment);
-    }
+    const auto file = shm::SegmentFile::create({2, kArenaBytes}, 2, 0, shm::Backing::kAuto);
+    if (!file)
+      run.SkipWithError(file.error().message.c_str());
+    else
+      for (Rank rank : {0, 1}) segments[rank] = file->at(rank);
   }
-  [[nodiscard]] bool ready() const { return segments[1] != nullptr; }
+  [[nodiscard]] bool ready() const { return segments[1].has_value(); }
 
   // The end of the connection into `destination` that its sender (0) or receiver (1) holds.
   [[nodiscard]] Connection open(Rank destination, std::size_t end, Protocol protocol,

@@ -49,13 +49,15 @@ class Transport {
   // control channel. Call it once, before any connect(). User thread; bounded; needs no peer.
   // Errors: kSystemError, which names the resource and what to do.
   [[nodiscard]] virtual Status listen() = 0;
-  // Prepares sending to `peer`; called before the first message to it. Idempotent. User thread;
-  // blocks at most until `deadline`; needs the peer's service thread, not its user thread.
+  // Prepares sending to `peer`; called before the first message to it, and with the own rank before
+  // anything is received. Idempotent. User thread; blocks at most until `deadline`; needs the
+  // service threads of peers, not their user threads.
   // Errors: kRemoteError or kTimeout, with the failed rank.
   [[nodiscard]] virtual Status connect(Rank peer, Deadline deadline) = 0;
 
   // Open the sender's or the receiver's end of one connection of a plan. They only compute pointers
-  // and never block. open_send() needs connect(spec.destination) first. The memory of the
+  // and never block. open_send() needs connect(spec.destination) first, open_recv() that of the own
+  // rank. The memory of the
   // Connection stays the transport's and is valid until close(). `next` and `seen` come from
   // counters that persist across plans, so both ends agree whenever the connection is empty. User
   // thread.

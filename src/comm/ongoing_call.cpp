@@ -235,6 +235,11 @@ Status OngoingCall::look_around(std::int64_t waited_ns) {
 Status OngoingCall::look_for_group(std::int64_t waited_ns) {
   if (looked_for_group_ || waited_ns < kLookForGroupNs) return {};
   looked_for_group_ = true;
+  // Who is to blame takes a look at every process of the host.
+  const auto is_neighbour = [&](const PeerInfo& info) {
+    return info.rank != members_.rank() && members_.in_this_process(info.rank);
+  };
+  if (std::ranges::none_of(members_.peers(), is_neighbour)) return {};
   const Rank suspected = suspect();
   if (suspected == kNoRank) return {};
   const Rank peer = diagnosis().culprit_of_wait(suspected, false);

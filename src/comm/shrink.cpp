@@ -74,6 +74,7 @@ std::vector<Rank> Shrink::living(const Request& request) const {
 }
 
 Status Shrink::run(const Request& request) {
+  control_.watch_closely();
   {
     const std::lock_guard lock(shared_->mutex);
     shared_->decision.open(request.excluded);

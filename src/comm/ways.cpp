@@ -98,6 +98,19 @@ Result<std::unique_ptr<Transport>> open_transport(const Membership& members, Dea
                     other->rank);
 }
 
+namespace {
+
+// The next rank, in turn, of another process; null: there is none.
+const PeerInfo* next_process(const Membership& members) {
+  for (Rank distance = 1; distance < members.ranks(); ++distance) {
+    const Rank next = (members.rank() + distance) % members.ranks();
+    if (!members.in_this_process(next)) return &members.peer(next);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 AccessView look_at_peers(const Membership& members) {
   AccessView view{.access = PeerAccess::kMapped, .rank = members.rank()};
   if (members.host_ranks() != members.ranks() || forces_wire(members.config().transport)) {
@@ -109,21 +122,19 @@ AccessView look_at_peers(const Membership& members) {
             .error = EREMOTE,
             .rank = members.rank()};
   }
-  for (const PeerInfo& peer : members.peers()) {
-    if (members.in_this_process(peer.rank)) continue;
-    view.access = PeerAccess::kAttach;
-    const bool off = members.config().cma == CmaChoice::kOff;
-    const int error = off ? 0 : PeerMemory(peer, members.board().call_record(peer.rank)).probe();
-    if (!off && error == 0) continue;
-    TUTTI_LOG(members.log(), LogLevel::kInfo,
-              "plans that work in other ranks' memory are not used: {}",
-              off ? "TUTTI_CMA=off"
-                  : fmt::format("{} cannot be read: {}", members.describe(peer.rank),
-                                std::strerror(error)));
-    return {
-        .access = PeerAccess::kNone, .refused = peer.rank, .error = error, .rank = members.rank()};
-  }
-  return view;
+  const PeerInfo* const peer = next_process(members);
+  if (peer == nullptr) return view;
+  view.access = PeerAccess::kAttach;
+  const bool off = members.config().cma == CmaChoice::kOff;
+  const int error = off ? 0 : PeerMemory(*peer, members.board().call_record(peer->rank)).probe();
+  if (!off && error == 0) return view;
+  TUTTI_LOG(members.log(), LogLevel::kInfo,
+            "plans that work in other ranks' memory are not used: {}",
+            off ? "TUTTI_CMA=off"
+                : fmt::format("{} cannot be read: {}", members.describe(peer->rank),
+                              std::strerror(error)));
+  return {
+      .access = PeerAccess::kNone, .refused = peer->rank, .error = error, .rank = members.rank()};
 }
 
 Result<PeerMemory> memory_of(Rank peer, const Membership& members, const WindowTable& windows) {

@@ -63,6 +63,8 @@ class Channel {
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(socket_); }
   [[nodiscard]] bool carries_descriptors() const { return medium_ == Medium::kUnix; }
+  // A TCP peer is whoever holds the keys.
+  [[nodiscard]] bool needs_keys() const { return medium_ == Medium::kTcp; }
   // All later packets are sealed, in both directions. Nothing over Unix sockets.
   void protect(const StreamKey& sending, const StreamKey& receiving);
 

@@ -162,9 +162,13 @@ class ControlPlane : public ControlChannel {
   // before forget_peers(), or replaces itself by exec. It returns true where that is a death and no
   // orderly end: the other ranks are told then (see connect_watches()). Uses pidfds, or where the
   // kernel refuses them a poll of /proc (`note` says so), watched connections, and other ranks'
-  // word. A death also ends the exchanges that need the dead rank, within about a second.
-  // `on_death` must not block.
+  // word. Of the processes of its host a rank watches the 1st, 2nd, 4th ... before its own, for
+  // whose parts it waits in exchanges, and all once it has heard of a death or a revoke. A death
+  // also ends the exchanges that need the dead rank, within about a second. `on_death` must not
+  // block.
   virtual void watch_peers(std::function<bool(Rank)> on_death) = 0;
+  // Watches all of them from now on: this rank needs to know who lives. Any thread.
+  virtual void watch_closely() {}
   // Opens this rank's watched connections, once every rank lets others in: to the ranks 1, 2, 4 ...
   // after it where there are several hosts, else to the next one. Both ends notice when the other
   // process ends. News go over them, from each rank that hears them first to its neighbours, so

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <climits>
@@ -37,6 +38,15 @@ class TurnHolder {
 tl::unexpected<Error> no_turn(Rank peer) {
   return make_error(Code::kTimeout,
                     fmt::format("cannot ask rank {}: another call used up the time", peer), peer);
+}
+
+// Ranks of this process that have links. Relaxed: it only says how many each may keep open.
+std::atomic<std::size_t> ranks_of_process{0};
+
+std::size_t most_open() {
+  const std::size_t ranks =
+      std::max<std::size_t>(ranks_of_process.load(std::memory_order_relaxed), 1);
+  return std::clamp(Links::kMaxOpenOfProcess / ranks, Links::kAlwaysOpen, Links::kMaxOpen);
 }
 
 Error hung_up() { return {Code::kRemoteError, "the other end closed the connection", kNoRank}; }
@@ -113,8 +123,10 @@ Result<Channel> shake_hands(const std::string& address, const Initiator& initiat
   if (const Status sent = send_within(*channel, proof, stop, deadline); !sent) {
     return note(sent.error());
   }
-  const StreamKeys keys = initiator.stream_keys(challenge);
-  channel->protect(keys.from_initiator, keys.from_acceptor);
+  if (channel->needs_keys()) {
+    const StreamKeys keys = initiator.stream_keys(challenge);
+    channel->protect(keys.from_initiator, keys.from_acceptor);
+  }
   return channel;
 }
 
@@ -147,7 +159,11 @@ Links::Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd)
       self_(self),
       ranks_(ranks),
       stop_fd_(stop_fd),
-      addresses_(static_cast<std::size_t>(ranks)) {}
+      addresses_(static_cast<std::size_t>(ranks)) {
+  ranks_of_process.fetch_add(1, std::memory_order_relaxed);
+}
+
+Links::~Links() { ranks_of_process.fetch_sub(1, std::memory_order_relaxed); }
 
 bool Turn::take(Deadline deadline) {
   std::unique_lock lock(mutex_);
@@ -196,7 +212,7 @@ Result<Channel*> Links::open(Rank peer, Deadline deadline) {
     found->second.used = ++use_count_;
     return &found->second.channel;
   }
-  if (links_.size() >= kMaxOpen) {
+  while (links_.size() >= most_open()) {
     const auto oldest =
         std::ranges::min_element(links_, {}, [](const auto& entry) { return entry.second.used; });
     drop(oldest->first, true);

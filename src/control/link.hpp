@@ -60,13 +60,19 @@ class Turn {
 
 class Links {
  public:
-  // At most this many are open; the one that was used longest ago goes first. A rank needs one for
-  // each step of an exchange; 64 ranks that are threads of one process stay below 1024 descriptors.
-  static constexpr std::size_t kMaxOpen = 4;
+  // At most so many are open; the one that was used longest ago goes first. A rank needs one for
+  // each step of an exchange, again for the next exchange. Where a process has many ranks each
+  // keeps fewer, so that 64 that are threads stay below 1024 descriptors.
+  static constexpr std::size_t kMaxOpen = 16;
+  static constexpr std::size_t kAlwaysOpen = 4;
+  static constexpr std::size_t kMaxOpenOfProcess = 128;
   // At a packet whose connection ends: the peer's service sheds those whose proof is late.
   static constexpr int kMostAttempts = 8;
 
   Links(const SessionKey& key, Rank self, std::int32_t ranks, int stop_fd);
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+  ~Links();
 
   void set_address(Rank peer, std::string address);  // empty: there is no way to it
   [[nodiscard]] bool has_address(Rank peer);

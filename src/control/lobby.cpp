@@ -43,7 +43,7 @@ void Lobby::accept_some() {
     } else if (error_number == EACCES) {
       count_stranger(LogLevel::kWarn, "it belongs to another user");
     } else if (tcp::is_shortage(error_number) && somebody_waits()) {
-      const auto silent = oldest_silent();
+      const auto silent = oldest(false);
       if (silent == half_open_.end()) return starve(error_number);
       drop(silent->first, LogLevel::kInfo, "it was silent, and descriptors are short");
     } else if (error_number != EINTR && error_number != ECONNABORTED) {
@@ -84,9 +84,9 @@ Error starved_error(int error_number) {
       .value();
 }
 
-std::map<Lobby::Arrival, Lobby::HalfOpen>::const_iterator Lobby::oldest_silent() const {
-  return std::ranges::find_if(half_open_,
-                              [](const auto& entry) { return !entry.second.challenged; });
+std::map<Lobby::Arrival, Lobby::HalfOpen>::const_iterator Lobby::oldest(bool challenged) const {
+  return std::ranges::find_if(
+      half_open_, [&](const auto& entry) { return entry.second.challenged == challenged; });
 }
 
 void Lobby::greet(Channel channel) {
@@ -102,10 +102,11 @@ void Lobby::greet(Channel channel) {
   place->second.token =
       loop_.add(fd, EPOLLIN, [this, arrival](std::uint32_t) { advance(arrival); });
   if (place->second.token == 0) return drop(arrival, LogLevel::kWarn, "epoll cannot watch it");
-  if (half_open_.size() <= kMaxHalfOpen) return;
-  const auto silent = oldest_silent();
-  drop(silent == half_open_.end() ? half_open_.begin()->first : silent->first, LogLevel::kInfo,
-       "there are too many unauthenticated connections");
+  if (half_open_.size() - challenged_ > kMaxHalfOpen) shed(oldest(false));
+}
+
+void Lobby::shed(std::map<Arrival, HalfOpen>::const_iterator guest) {
+  drop(guest->first, LogLevel::kInfo, "there are too many unauthenticated connections");
 }
 
 void Lobby::advance(Arrival arrival) {
@@ -136,6 +137,7 @@ void Lobby::answer_hello(Arrival arrival, std::span<const std::byte> hello) {
   if (!sent || guest.channel.unsent())
     return drop(arrival, LogLevel::kInfo, "it closed before it proved the secret");
   guest.challenged = true;
+  if (++challenged_ > kMaxChallenged) shed(oldest(true));
 }
 
 bool Lobby::is_repeated(Arrival arrival) const {
@@ -154,9 +156,11 @@ void Lobby::take_proof(Arrival arrival, std::span<const std::byte> proof) {
   const SessionId session = guest.acceptor.session();
   const Claim claim = guest.acceptor.claim();
   Channel channel = std::move(guest.channel);
-  const StreamKeys keys = guest.acceptor.stream_keys();
-  channel.protect(keys.from_acceptor, keys.from_initiator);
-  half_open_.erase(arrival);
+  if (channel.needs_keys()) {
+    const StreamKeys keys = guest.acceptor.stream_keys();
+    channel.protect(keys.from_acceptor, keys.from_initiator);
+  }
+  forget(half_open_.find(arrival));
   admit_(std::move(channel), session, claim);
 }
 
@@ -182,8 +186,13 @@ void Lobby::drop_unwelcome(Arrival arrival) {
 void Lobby::drop(Arrival arrival, LogLevel level, std::string_view why) {
   const auto found = half_open_.find(arrival);
   loop_.remove(found->second.token);
-  half_open_.erase(found);
+  forget(found);
   count_stranger(level, why);
+}
+
+void Lobby::forget(std::map<Arrival, HalfOpen>::const_iterator guest) {
+  if (guest->second.challenged) --challenged_;
+  half_open_.erase(guest);
 }
 
 void Lobby::count_stranger(LogLevel level, std::string_view why) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accepts connections and lets in only those that prove the session's secret.
 //
-// A connection gets a place here only while its first packet is incomplete or its proof is awaited:
-// at most kMaxHalfOpen have one, for kHandshakeNs. A newcomer is heard as soon as it is accepted,
-// and most have spoken by then; when all places are taken, the oldest connection that has not said
-// an acceptable hello loses its own to the newcomer, at once. So strangers never make a rank wait
-// for longer than it takes to accept and read those that came before it, kMostAccepts in each turn
-// of the loop. A rank that loses its place comes again. An acceptable hello has a MAC under the
-// session's secret, hence only members get to the second step, and a hello that somebody recorded
-// has one place at a time however often it is sent. A peer that breaks the handshake is
-// unauthenticated; the log warns of the 1st, 2nd, 4th, 8th ... of them. Runs on the thread of its
-// loop. Knows nothing of what is spoken after the handshake.
+// A connection gets a place here only while its first packet is incomplete, at most kMaxHalfOpen,
+// or its proof is awaited, at most kMaxChallenged; for kHandshakeNs. A newcomer is heard as soon as
+// it is accepted, and most have spoken by then; when all places are taken, the oldest connection of
+// its kind loses its own to the newcomer, at once. So strangers never make a rank wait for longer
+// than it takes to accept and read those that came before it, kMostAccepts in each turn of the
+// loop. A rank that loses its place comes again. An acceptable hello has a MAC under the session's
+// secret, hence only members get to the second step, and a hello that somebody recorded has one
+// place at a time however often it is sent. A peer that breaks the handshake is unauthenticated;
+// the log warns of the 1st, 2nd, 4th, 8th ... of them. Runs on the thread of its loop. Knows
+// nothing of what is spoken after the handshake.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,8 @@ namespace tutti::control {
 class Lobby {
  public:
   static constexpr std::size_t kMaxHalfOpen = 64;
+  // Ranks that start together on few cores say hello at one time, and prove it much later.
+  static constexpr std::size_t kMaxChallenged = 1024;
   static constexpr std::int64_t kHandshakeNs = 10'000'000'000;
   static constexpr int kMostAccepts = 64;  // in one turn of the loop
   static constexpr std::int64_t kOutOfFdsPauseNs = 50'000'000;
@@ -83,12 +85,14 @@ class Lobby {
   void advance(Arrival arrival);
   // kInfo: it may be a rank that was late; kWarn: no honest one does that.
   void drop(Arrival arrival, LogLevel level, std::string_view why);
+  void forget(std::map<Arrival, HalfOpen>::const_iterator guest);
   void count_stranger(LogLevel level, std::string_view why);
   void drop_unwelcome(Arrival arrival);
   void answer_hello(Arrival arrival, std::span<const std::byte> hello);
   void take_proof(Arrival arrival, std::span<const std::byte> proof);
   [[nodiscard]] bool is_repeated(Arrival arrival) const;
-  [[nodiscard]] std::map<Arrival, HalfOpen>::const_iterator oldest_silent() const;
+  [[nodiscard]] std::map<Arrival, HalfOpen>::const_iterator oldest(bool challenged) const;
+  void shed(std::map<Arrival, HalfOpen>::const_iterator guest);
 
   EventLoop& loop_;
   Listener listener_;
@@ -100,6 +104,7 @@ class Lobby {
   int starved_errno_ = 0;
   Arrival next_arrival_ = 0;
   std::map<Arrival, HalfOpen> half_open_;
+  std::size_t challenged_ = 0;  // of them
   std::uint64_t strangers_ = 0;
   std::uint16_t other_version_ = 0;
   std::uint64_t warnings_ = 0;  // of them, those that a line may have said

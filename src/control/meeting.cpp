@@ -70,7 +70,7 @@ Status Plane::check_in(std::span<const RootWay> roots, Deadline deadline) {
   for (const RootWay& root : roots) {
     Result<Channel> channel = introduce(root, deadline);
     if (channel)
-      visits_.push_back({.channel = *std::move(channel)});
+      visits_.push_back({.root = &root, .channel = *std::move(channel)});
     else if (status)
       status = tl::unexpected(std::move(channel).error());
   }
@@ -135,8 +135,10 @@ Status Plane::await_contacts(std::size_t visit, Deadline deadline) {
     const Result<Received> received =
         receive_within(visits_[visit].channel, own.all(), false, stop, with_grace);
     if (elsewhere) return tl::unexpected(*elsewhere);
-    if (!received && received.error().code == Code::kRemoteError)
-      return tl::unexpected(root_gone());
+    if (!received && received.error().code == Code::kRemoteError) {
+      TUTTI_TRY(come_again(visits_[visit], deadline));
+      continue;
+    }
     if (!received)
       return make_error(received.error().code,
                         fmt::format("rank {} waited for its job to meet: {}", options_.rank,
@@ -144,6 +146,16 @@ Status Plane::await_contacts(std::size_t visit, Deadline deadline) {
     TUTTI_TRY(hear_root(visits_[visit], own.first(received->packet_bytes)));
   }
   service_->attend_meeting(std::move(visits_[visit].channel));
+  return {};
+}
+
+// A root sheds connections whose proof is late. If its process has ended nobody listens there, and
+// if the job has failed it refuses with the reason.
+Status Plane::come_again(Visit& visit, Deadline deadline) {
+  if (++visit.returns > Links::kMostAttempts) return tl::unexpected(root_gone());
+  Result<Channel> channel = introduce(*visit.root, deadline);
+  if (!channel) return tl::unexpected(root_gone());
+  visit.channel = *std::move(channel);
   return {};
 }
 

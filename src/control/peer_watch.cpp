@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/clock.hpp"
 
@@ -30,31 +33,43 @@ bool has_ended(const WatchTarget& target) {
 
 WatchPlan plan_watch(const std::vector<Member>& members, const Member& self) {
   WatchPlan plan;
+  std::vector<WatchTarget> all;  // by the lowest rank
+  std::map<std::int32_t, std::size_t> of_pid;
+  std::ptrdiff_t before = 0;  // of them, those before our own process
+  bool met_own = false;
   for (const Member& member : members) {
     const bool same_host = member.info.host_id == self.info.host_id;
-    if (same_host && member.info.process_token == self.info.process_token) continue;
+    if (same_host && member.info.process_token == self.info.process_token) {
+      if (!std::exchange(met_own, true)) before = std::ssize(all);
+      continue;
+    }
     if (!same_host || member.pid_namespace != self.pid_namespace) {
       plan.unseen.push_back(member.info.rank);
       continue;
     }
-    const auto known = std::ranges::find(plan.targets, member.info.pid, &WatchTarget::pid);
-    if (known != plan.targets.end()) {
-      known->ranks.push_back(member.info.rank);
-    } else {
-      plan.targets.push_back(
-          {.pid = member.info.pid, .start_ticks = member.start_ticks, .ranks = {member.info.rank}});
-    }
+    const auto [known, fresh] = of_pid.emplace(member.info.pid, all.size());
+    if (fresh) all.push_back({member.info.pid, member.start_ticks, {}});
+    all[known->second].ranks.push_back(member.info.rank);
   }
+  std::ranges::rotate(all, all.begin() + before);
+  std::ranges::reverse(all);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    (std::has_single_bit(i + 1) ? plan.near : plan.others).push_back(std::move(all[i]));
   return plan;
 }
 
 void PeerWatch::start(const std::vector<WatchTarget>& targets, std::function<void(Rank)> on_death) {
   stop();
   on_death_ = std::move(on_death);
-  watched_.resize(targets.size());
-  for (std::size_t i = 0; i < targets.size(); ++i) {
+  add(targets);
+}
+
+void PeerWatch::add(const std::vector<WatchTarget>& targets) {
+  const std::size_t first = watched_.size();
+  watched_.resize(first + targets.size());
+  for (std::size_t i = first; i < watched_.size(); ++i) {
     Watched& watched = watched_[i];
-    watched.target = targets[i];
+    watched.target = targets[i - first];
     if (mode_ == WatchMode::kPidfd) {
       watched.pidfd = ProcessFd::from(
           [&] { return static_cast<int>(::syscall(SYS_pidfd_open, watched.target.pid, 0)); });

@@ -24,10 +24,11 @@ struct WatchTarget {
 };
 
 struct WatchPlan {
-  std::vector<WatchTarget> targets;  // one for each process
-  std::vector<Rank> unseen;          // on other hosts or in other pid namespaces
+  std::vector<WatchTarget> near;    // the processes 1, 2, 4 ... before our own, in turn
+  std::vector<WatchTarget> others;  // of which these tell
+  std::vector<Rank> unseen;         // on other hosts or in other pid namespaces
 };
-// Every process but our own.
+// Every process but our own, once.
 [[nodiscard]] WatchPlan plan_watch(const std::vector<Member>& members, const Member& self);
 
 enum class WatchMode { kPidfd, kPoll };
@@ -43,6 +44,8 @@ class PeerWatch {
 
   // Calls `on_death` once for each rank of each target that ends, or has ended.
   void start(const std::vector<WatchTarget>& targets, std::function<void(Rank)> on_death);
+  // More of them, once started.
+  void add(const std::vector<WatchTarget>& targets);
   void stop();
   void tick(std::int64_t at_ns);
   [[nodiscard]] std::int64_t next_tick_ns() const { return next_poll_ns_; }

@@ -269,13 +269,12 @@ Error Plane::find_absent(Error error, std::uint64_t number) {
 
 void Plane::watch_peers(std::function<bool(Rank)> on_death) {
   watching_ = true;
-  service_->watch(
-      plan_watch(members_, self_).targets, [this, on_death = std::move(on_death)](Rank rank) {
-        service_->mailbox().member_died(
-            rank, {Code::kRemoteError,
-                   fmt::format("{} died", describe(peers_[static_cast<std::size_t>(rank)])), rank});
-        return on_death(rank);
-      });
+  service_->watch(plan_watch(members_, self_), [this, on_death = std::move(on_death)](Rank rank) {
+    service_->mailbox().member_died(
+        rank, {Code::kRemoteError,
+               fmt::format("{} died", describe(peers_[static_cast<std::size_t>(rank)])), rank});
+    return on_death(rank);
+  });
 }
 
 void Plane::connect_watches(Deadline deadline) {
@@ -287,23 +286,27 @@ void Plane::connect_watches(Deadline deadline) {
   if (!differ(&PeerInfo::process_token)) return;  // threads of one process end together
   std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
   if (!differ(&PeerInfo::host_id)) targets.resize(1);
+  const Deadline by{std::min(deadline.at_ns, now_ns() + kWatchNs)};
   for (const Rank peer : targets) {
-    const std::string& address = address_between(self_, members_[static_cast<std::size_t>(peer)]);
-    if (address.empty()) continue;
-    const Stop stop(stop_->fd(), over_ ? &over_ : nullptr);
-    const Deadline by{std::min(deadline.at_ns, now_ns() + kWatchNs)};
-    Result<Channel> channel =
-        open_connection(address, options_.key,
-                        {.rank = options_.rank, .peer = peer, .ranks = options_.ranks}, stop, by);
-    const Status sent =
-        channel ? send_within(*channel, start_frame({.type = FrameType::kWatch}).bytes(), stop, by)
-                : tl::unexpected(channel.error());
-    if (sent)
-      service_->add_watch(peer, *std::move(channel));
-    else
+    if (const Status watched = connect_watch(peer, by); !watched)
       TUTTI_LOG(options_.log, LogLevel::kInfo, "this rank cannot watch {}: {}",
-                describe(peers_[static_cast<std::size_t>(peer)]), sent.error().message);
+                describe(peers_[static_cast<std::size_t>(peer)]), watched.error().message);
   }
+}
+
+// By a connection of its own: the links stay as they are, and who is out of descriptors later can
+// still be asked over them.
+Status Plane::connect_watch(Rank peer, Deadline by) {
+  const std::string& address = address_between(self_, members_[static_cast<std::size_t>(peer)]);
+  if (address.empty()) return {};
+  const Stop stop(stop_->fd(), over_ ? &over_ : nullptr);
+  TUTTI_TRY_ASSIGN(
+      Channel channel,
+      open_connection(address, options_.key,
+                      {.rank = options_.rank, .peer = peer, .ranks = options_.ranks}, stop, by));
+  TUTTI_TRY(send_within(channel, start_frame({.type = FrameType::kWatch}).bytes(), stop, by));
+  service_->add_watch(peer, std::move(channel));
+  return {};
 }
 
 bool Plane::nobody_listens(Rank peer) {

@@ -68,6 +68,7 @@ class Plane final : public ControlPlane {
   void call_off() override;
   [[nodiscard]] Result<std::unique_ptr<ChildJob>> prepare_child() override;
   void watch_peers(std::function<bool(Rank)> on_death) override;
+  void watch_closely() override { service_->watch_closely(); }
   void connect_watches(Deadline deadline) override;
   void leave_watches() override { service_->leave_watches(); }
   void tell_revoke() override { service_->tell_revoke(); }
@@ -97,8 +98,10 @@ class Plane final : public ControlPlane {
   explicit Plane(const PlaneOptions& options) : options_(options) {}
   // A root at which this rank has checked in.
   struct Visit {
+    const RootWay* root = nullptr;
     Channel channel;
     bool met = false;  // it has told the addresses
+    int returns = 0;
   };
   // An exchange among some ranks, as a part of the mailbox's exchange of this number.
   struct Leg {
@@ -108,6 +111,7 @@ class Plane final : public ControlPlane {
   };
   [[nodiscard]] Result<Channel> introduce(const RootWay& root, Deadline deadline);
   [[nodiscard]] Status check_in(std::span<const RootWay> roots, Deadline deadline);
+  [[nodiscard]] Status come_again(Visit& visit, Deadline deadline);
   [[nodiscard]] Status await_contacts(std::size_t visit, Deadline deadline);
   [[nodiscard]] Status hear_root(Visit& visit, std::span<const std::byte> packet);
   [[nodiscard]] Error root_gone() const;
@@ -120,6 +124,7 @@ class Plane final : public ControlPlane {
                                                        std::span<const std::byte> mine,
                                                        Deadline deadline,
                                                        std::span<std::byte> announced = {});
+  [[nodiscard]] Status connect_watch(Rank peer, Deadline by);
   [[nodiscard]] Status run_round(const Leg& leg, Exchange& exchange, Deadline deadline);
   [[nodiscard]] Result<std::vector<std::byte>> take(Rank from, std::uint32_t round,
                                                     std::size_t bytes, Deadline deadline);

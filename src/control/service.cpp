@@ -165,7 +165,9 @@ void Service::settle_deaths() {
         const std::lock_guard lock(watch_mutex_);
         died = watching_ && on_death_(rank);
       }
-      if (died) spread(NewsKind::kDied, rank);
+      if (!died) continue;
+      spread(NewsKind::kDied, rank);
+      watch_others();
     }
   }
 }
@@ -452,6 +454,7 @@ void Service::hear_revoke(Rank by) {
     if (watching_ && on_revoke_) on_revoke_(by);
   }
   spread(NewsKind::kRevoked, by);
+  watch_others();
 }
 
 // Neither end takes the end of this connection for a death from now on.
@@ -494,16 +497,24 @@ void Service::spread(NewsKind kind, Rank about) {
   }
 }
 
-void Service::watch(std::vector<WatchTarget> targets, std::function<bool(Rank)> on_death) {
+void Service::watch(WatchPlan plan, std::function<bool(Rank)> on_death) {
   {
     const std::lock_guard lock(watch_mutex_);
     on_death_ = std::move(on_death);
     watching_ = true;
   }
-  loop_->post([this, targets = std::move(targets)] {
-    peer_watch_->start(targets, [this](Rank rank) { dead_.push_back(rank); });
+  loop_->post([this, plan = std::move(plan)] {
+    peer_watch_->start(plan.near, [this](Rank rank) { dead_.push_back(rank); });
+    unwatched_ = plan.others;
   });
 }
+
+void Service::watch_closely() {
+  loop_->post([this] { watch_others(); });
+}
+
+// Where one has died others may have, among them those that would have told.
+void Service::watch_others() { peer_watch_->add(std::exchange(unwatched_, {})); }
 
 void Service::forget() {
   if (thread_ && std::this_thread::get_id() == thread_->get_id()) {
@@ -512,7 +523,10 @@ void Service::forget() {
     const std::lock_guard lock(watch_mutex_);
     watching_ = false;
   }
-  loop_->post([this] { peer_watch_->stop(); });
+  loop_->post([this] {
+    peer_watch_->stop();
+    unwatched_.clear();
+  });
 }
 
 }  // namespace tutti::control

@@ -65,7 +65,8 @@ class Service {
   // Tells the roots that this rank has met everybody, or why not.
   void finish_meeting(std::optional<Error> failure);
   // `on_death`: once a rank; true where the others are to be told.
-  void watch(std::vector<WatchTarget> targets, std::function<bool(Rank)> on_death);
+  void watch(WatchPlan plan, std::function<bool(Rank)> on_death);
+  void watch_closely();
   // Takes over a connection on which Watch was sent: its end is the peer's death, and both ends
   // tell each other news.
   void add_watch(Rank peer, Channel channel);
@@ -125,6 +126,7 @@ class Service {
   void retry_parked(RequestKind kind);
   [[nodiscard]] bool hear_news(const FrameHeader& header);
   void hear_revoke(Rank by);
+  void watch_others();
   void spread(NewsKind kind, Rank about);
   void say_bye(Connection& connection);
   void hear_root(int fd);
@@ -138,6 +140,7 @@ class Service {
   std::vector<Listener> listeners_;              // until let_in()
   std::vector<std::unique_ptr<Lobby>> lobbies_;  // a flood at one does not reach the other
   std::unique_ptr<PeerWatch> peer_watch_;
+  std::vector<WatchTarget> unwatched_;  // until something has happened
   std::string address_;
   std::string tcp_address_;
   Mailbox mailbox_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as forked processes: exchanges, descriptors, the board, and the death of a rank.
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -93,6 +94,8 @@ TEST_P(Processes, EverySurvivorNoticesTheRankThatIsKilled) {
       return true;
     });
     ASSERT_TRUE(plane.barrier(patience()));
+    plane.connect_watches(patience());
+    ASSERT_TRUE(plane.barrier(patience()));  // or a rank would be asked that is dead
     if (plane.rank() == victim) ::raise(SIGKILL);
     const std::vector<Rank> dead = deaths.wait_for(1);
     ASSERT_FALSE(dead.empty()) << plane.note();
@@ -106,6 +109,32 @@ TEST_P(Processes, EverySurvivorNoticesTheRankThatIsKilled) {
     plane.close();
   });
   expect_all_passed(results, {victim});
+}
+
+// A rank watches few processes until it hears of a death, and then all.
+TEST(Forked, SurvivorsNoticeAllDeathsThoughThoseWhoWatchedAreDeadToo) {
+  constexpr Rank kRanks = 12, kFirstDead = 2;  // 2 to 10 die: 0, 1 and 11 are left
+  Meeting survivors;
+  std::vector<int> killed;
+  for (Rank rank = kFirstDead; rank < kRanks - 1; ++rank) killed.push_back(rank);
+  const auto results = run_forked_job(kRanks, [&](ControlPlane& plane) {
+    Deaths deaths;
+    plane.watch_peers([&](Rank rank) {
+      deaths.report(rank);
+      return true;
+    });
+    ASSERT_TRUE(plane.barrier(patience()));
+    plane.connect_watches(patience());
+    ASSERT_TRUE(plane.barrier(patience()));
+    if (plane.rank() >= kFirstDead && plane.rank() < kRanks - 1) ::raise(SIGKILL);
+    std::vector<Rank> dead = deaths.wait_for(killed.size());
+    std::ranges::sort(dead);
+    EXPECT_EQ(dead, std::vector<Rank>(killed.begin(), killed.end()));
+    EXPECT_TRUE(survivors.wait_for(kRanks - static_cast<Rank>(killed.size())));
+    plane.forget_peers();
+    plane.close();
+  });
+  expect_all_passed(results, killed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Processes, ::testing::Values(2, 4, 8));

@@ -268,6 +268,31 @@ TEST_F(UnixLobbyTest, WhoSaysNothingLosesItsPlaceToANewcomer) {
   expect_service_within(turns_for(silent.size()));
 }
 
+// Hundreds of ranks on two cores: all have said hello before the first can prove anything.
+TEST_F(UnixLobbyTest, ManyThatSayHelloAtOnceKeepTheirPlaces) {
+  constexpr std::size_t kMembers = 4 * Lobby::kMaxHalfOpen;
+  std::vector<Initiator> members;
+  std::vector<Channel> channels;
+  for (std::size_t i = 0; i < kMembers; ++i) {
+    members.emplace_back(key_, kMember, make_nonce());
+    channels.push_back(say_packet(members.back().hello()));
+  }
+  for (std::size_t i = 0; i < kMembers; ++i) {
+    pollfd answered{.fd = channels[i].fd(), .events = POLLIN, .revents = 0};
+    ASSERT_NO_FATAL_FAILURE(turn_until([&] { return ::poll(&answered, 1, 0) == 1; }));
+  }
+  for (std::size_t i = 0; i < kMembers; ++i) {
+    Bytes buffer(kMaxHandshakeBytes);
+    const Received challenge = channels[i].receive(buffer, false);
+    ASSERT_EQ(challenge.state, IoState::kDone);
+    const auto proof = members[i].prove(std::span(buffer).first(challenge.packet_bytes));
+    ASSERT_TRUE(proof) << proof.error().message;
+    ASSERT_EQ(channels[i].send(*proof), IoState::kDone);
+  }
+  ASSERT_NO_FATAL_FAILURE(turn_until([&] { return admitted_.size() == kMembers; }));
+  EXPECT_EQ(lobby_->strangers(), 0u);
+}
+
 TEST_F(UnixLobbyTest, DropsWhoDoesNotFinishInTime) {
   const Channel silent = connect();
   turn();

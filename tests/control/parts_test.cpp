@@ -313,10 +313,36 @@ TEST(Watch, PlansOneTargetForEachProcessItCanSee) {
   const std::vector<Member> members = {member(0, 5, 1, 1), member(1, 5, 1, 1), member(2, 6, 1, 1),
                                        member(3, 6, 1, 1), member(4, 7, 2, 1), member(5, 5, 1, 2)};
   const WatchPlan plan = plan_watch(members, members[0]);
-  ASSERT_EQ(plan.targets.size(), 1u);
-  EXPECT_EQ(plan.targets[0].pid, 6);
-  EXPECT_EQ(plan.targets[0].ranks, (std::vector<Rank>{2, 3}));
+  ASSERT_EQ(plan.near.size(), 1u);
+  EXPECT_EQ(plan.near[0].pid, 6);
+  EXPECT_EQ(plan.near[0].ranks, (std::vector<Rank>{2, 3}));
+  EXPECT_TRUE(plan.others.empty());
   EXPECT_EQ(plan.unseen, (std::vector<Rank>{4, 5}));
+}
+
+TEST(Watch, BeginsWithFewProcessesAndEachHasItsWatchers) {
+  constexpr Rank kRanks = 11;
+  std::vector<Member> members;
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    Member& member = members.emplace_back();
+    member.info = {.rank = rank,
+                   .pid = rank + 100,
+                   .process_token = static_cast<std::uint64_t>(rank) + 1,
+                   .host_id = 1,
+                   .host = "h"};
+  }
+  const auto pids = [](const std::vector<WatchTarget>& targets) {
+    std::vector<std::int32_t> found;
+    for (const WatchTarget& target : targets) found.push_back(target.pid - 100);
+    return found;
+  };
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    const WatchPlan plan = plan_watch(members, members[static_cast<std::size_t>(rank)]);
+    const auto before = [&](Rank distance) { return (rank + kRanks - distance) % kRanks; };
+    EXPECT_EQ(pids(plan.near), (std::vector{before(1), before(2), before(4), before(8)}));
+    EXPECT_EQ(pids(plan.others),
+              (std::vector{before(3), before(5), before(6), before(7), before(9), before(10)}));
+  }
 }
 
 }  // namespace

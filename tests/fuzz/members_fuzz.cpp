@@ -196,7 +196,8 @@ void segment(ScriptedPlane& plane) {
   plane.lend = [](Reader& script) {
     const auto kind = script.number<std::uint8_t>();
     const auto header = script.raw(script.number<std::uint8_t>());
-    const std::size_t bytes = InboxLayout{kRanks, kArenaBytes}.total_bytes() + (kind & 2u);
+    const std::size_t bytes =
+        shm::SegmentFile::bytes_of({kRanks, kArenaBytes}, kRanks) + (kind & 2u);
     UniqueFd file((kind & 1) != 0 ? ::memfd_create("segment", MFD_CLOEXEC | MFD_ALLOW_SEALING)
                                   : make_shared_file("segment", bytes).value().release());
     if ((kind & 1) != 0 && ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)

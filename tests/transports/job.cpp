@@ -35,6 +35,7 @@ void run_member(const UniqueId& id, Rank rank, const JobOptions& options, const 
     const Status status = me.transport->listen();
     EXPECT_TRUE(status) << "rank " << rank << ": " << status.error().message;
     me.meet();
+    if (options.receive) me.connect(rank);
   }
   if (!testing::Test::HasFailure()) body(me);
   // Nobody leaves before all are through: a rank may still be asked for its segment.

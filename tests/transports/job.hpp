@@ -39,7 +39,8 @@ struct JobOptions {
   Rank ranks = 2;
   Spawn spawn = Spawn::kThreads;
   std::uint64_t arena_bytes = std::uint64_t{1} << 20;
-  bool listen = true;  // listen on every rank, and meet, before the body
+  bool listen = true;   // listen on every rank, and meet, before the body
+  bool receive = true;  // and connect each rank with itself
 };
 
 // What the body of one rank holds.

@@ -19,7 +19,7 @@ namespace tutti::shm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x314d48535f495454;  // "TTI_SHM1"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr unsigned kNoExecSeal = 0x0008U;  // MFD_NOEXEC_SEAL, Linux 6.3; older kernels say EINVAL
 constexpr int kNameAttempts = 16;
@@ -52,11 +52,23 @@ tl::unexpected<Error> refused(std::string what, int error_number) {
                                                     error_number, advice(error_number)));
 }
 
-// Segments of this process by key, so that ranks that are threads share one mapping.
+// A machine's pages may be larger than those of the layout.
+std::uint64_t whole_pages(std::uint64_t bytes) {
+  static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+std::uint64_t offset_of(const InboxLayout& layout, std::int32_t place) {
+  return whole_pages(sizeof(FileHeader)) +
+         static_cast<std::uint64_t>(place) * whole_pages(layout.total_bytes());
+}
+
+// Mapped files of this process by device and inode, so that ranks that are threads share one
+// mapping. The kernel gives an inode's number to another file only once nothing maps it.
+using FileKey = std::pair<::dev_t, ::ino_t>;
 struct Registry {
   std::mutex mutex;
-  std::uint64_t next_key = 1;                              // guarded by mutex
-  std::map<std::uint64_t, std::weak_ptr<Segment>> by_key;  // guarded by mutex
+  std::map<FileKey, std::weak_ptr<std::byte>> mappings;  // guarded by mutex
 };
 
 Registry& registry() {
@@ -65,7 +77,7 @@ Registry& registry() {
 }
 
 UniqueFd open_memfd(Rank rank) {
-  const std::string name = fmt::format("tutti-inbox-{}", rank);
+  const std::string name = fmt::format("tutti-inboxes-{}", rank);
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal));
   if (!fd && errno == EINVAL) {
     fd.reset(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -131,7 +143,7 @@ Result<OpenedFd> open_backing(Rank rank, Backing backing) {
 }
 
 // The fd is a file of the right kind and size that cannot shrink under us.
-Status check_fd(int fd, const InboxLayout& layout, Rank rank) {
+Status check_fd(int fd, std::uint64_t bytes, Rank rank) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return refused("cannot examine a peer's segment", errno);
   if (!S_ISREG(info.st_mode) || info.st_nlink != 0) {
@@ -141,11 +153,11 @@ Status check_fd(int fd, const InboxLayout& layout, Rank rank) {
                                   rank),
                       rank);
   }
-  if (static_cast<std::uint64_t>(info.st_size) != layout.total_bytes()) {
+  if (static_cast<std::uint64_t>(info.st_size) != bytes) {
     return make_error(Code::kInvalidUsage,
-                      fmt::format("the segment of rank {} has {} bytes, but this rank expects {}: "
-                                  "set TUTTI_ARENA_BYTES to the same value on all ranks",
-                                  rank, info.st_size, layout.total_bytes()),
+                      fmt::format("the segments of rank {} have {} bytes, but this rank expects "
+                                  "{}: set TUTTI_ARENA_BYTES to the same value on all ranks",
+                                  rank, info.st_size, bytes),
                       rank);
   }
   if (is_unsealed(fd)) {
@@ -160,71 +172,76 @@ Status check_fd(int fd, const InboxLayout& layout, Rank rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<Segment>> Segment::map_fd(int fd, const InboxLayout& layout) {
-  void* base = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (base == MAP_FAILED) {
-    return refused(fmt::format("cannot map a shared segment of {} bytes", layout.total_bytes()),
-                   errno);
-  }
-  return std::shared_ptr<Segment>(new Segment(static_cast<std::byte*>(base), layout));
-}
-
-Result<std::shared_ptr<Segment>> Segment::create(const InboxLayout& layout, Rank rank,
-                                                 Backing backing) {
+Result<SegmentFile> SegmentFile::create(const InboxLayout& layout, std::int32_t places, Rank rank,
+                                        Backing backing) {
   TUTTI_TRY_ASSIGN(OpenedFd opened, open_backing(rank, backing));
-  TUTTI_TRY(size_and_seal(opened.fd.get(), layout.total_bytes(), opened.sealed, rank));
-  TUTTI_TRY_ASSIGN(auto segment, map_fd(opened.fd.get(), layout));
-  segment->fd_ = std::make_shared<const UniqueFd>(std::move(opened.fd));
-  segment->sealed_ = opened.sealed;
-  SegmentHeader& header = segment->header();
-  header.magic = kMagic;
-  header.version = kVersion;
-  header.rank = rank;
-  header.ranks = layout.ranks;
-  header.arena_bytes = layout.arena_bytes;
+  const int fd = opened.fd.get();
+  TUTTI_TRY(size_and_seal(fd, bytes_of(layout, places), opened.sealed, rank));
   // Everything else is zero, as the kernel gives it: no epoch is 0, and counters start at 0.
-  const std::lock_guard lock(registry().mutex);
-  segment->key_ = registry().next_key++;
-  registry().by_key.emplace(segment->key_, segment);
-  return segment;
+  const FileHeader header{.magic = kMagic,
+                          .version = kVersion,
+                          .places = places,
+                          .ranks = layout.ranks,
+                          .arena_bytes = layout.arena_bytes};
+  if (::pwrite(fd, &header, sizeof header, 0) != sizeof header)
+    return refused("cannot write the header of the shared segments", errno);
+  return map_file(std::move(opened.fd), opened.sealed, layout, places);
 }
 
-Result<std::shared_ptr<Segment>> Segment::map(int fd, const InboxLayout& layout, Rank rank) {
-  TUTTI_TRY(check_fd(fd, layout, rank));
-  TUTTI_TRY_ASSIGN(auto segment, map_fd(fd, layout));
-  const SegmentHeader& header = segment->header();
-  if (header.magic != kMagic || header.version != kVersion || header.rank != rank) {
-    return make_error(Code::kRemoteError,
-                      fmt::format("the descriptor that rank {} sent is not its own segment of "
-                                  "version {}: run the same library on all ranks",
-                                  rank, kVersion),
-                      rank);
+Result<SegmentFile> SegmentFile::map(UniqueFd fd, const InboxLayout& layout, std::int32_t places,
+                                     Rank rank) {
+  TUTTI_TRY(check_fd(fd.get(), bytes_of(layout, places), rank));
+  FileHeader header{};
+  const bool read = ::pread(fd.get(), &header, sizeof header, 0) == sizeof header;
+  if (!read || header.magic != kMagic || header.version != kVersion || header.places != places) {
+    return make_error(
+        Code::kRemoteError,
+        fmt::format("the descriptor that rank {} sent does not hold the {} segments of this host "
+                    "of version {}: run the same library on all ranks",
+                    rank, places, kVersion),
+        rank);
   }
   if (header.ranks != layout.ranks || header.arena_bytes != layout.arena_bytes) {
     return make_error(
         Code::kInvalidUsage,
-        fmt::format(
-            "rank {} made its segment for {} ranks and a receive buffer of {} bytes, but this rank "
-            "expects {} and {}: set TUTTI_ARENA_BYTES to the same value on all ranks",
-            rank, header.ranks, header.arena_bytes, layout.ranks, layout.arena_bytes),
+        fmt::format("rank {} made the segments for {} ranks and a receive buffer of {} bytes, but "
+                    "this rank expects {} and {}: set TUTTI_ARENA_BYTES to the same value on all "
+                    "ranks",
+                    rank, header.ranks, header.arena_bytes, layout.ranks, layout.arena_bytes),
         rank);
   }
-  return segment;
+  return map_file(std::move(fd), false, layout, places);
 }
 
-std::shared_ptr<Segment> Segment::find(std::uint64_t key) {
+Result<SegmentFile> SegmentFile::map_file(UniqueFd fd, bool sealed, const InboxLayout& layout,
+                                          std::int32_t places) {
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return refused("cannot examine the shared segments", errno);
+  const std::uint64_t bytes = bytes_of(layout, places);
   const std::lock_guard lock(registry().mutex);
-  const auto found = registry().by_key.find(key);
-  return found == registry().by_key.end() ? nullptr : found->second.lock();
+  std::erase_if(registry().mappings, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<std::byte>& known = registry().mappings[{info.st_dev, info.st_ino}];
+  std::shared_ptr<std::byte> base = known.lock();
+  if (base == nullptr) {
+    void* const mapped =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+    if (mapped == MAP_FAILED)
+      return refused(
+          fmt::format("cannot map the shared segments of {} ranks, {} bytes", places, bytes),
+          errno);
+    base = std::shared_ptr<std::byte>(static_cast<std::byte*>(mapped),
+                                      [bytes](std::byte* at) { ::munmap(at, bytes); });
+    known = base;
+  }
+  return SegmentFile(std::move(fd), sealed, layout, std::move(base));
 }
 
-Segment::~Segment() {
-  if (key_ != 0) {
-    const std::lock_guard lock(registry().mutex);
-    registry().by_key.erase(key_);
-  }
-  ::munmap(base_, layout_.total_bytes());
+std::uint64_t SegmentFile::bytes_of(const InboxLayout& layout, std::int32_t places) {
+  return offset_of(layout, places);
+}
+
+Segment SegmentFile::at(std::int32_t place) const {
+  return {std::shared_ptr<std::byte>(base_, base_.get() + offset_of(layout_, place)), layout_};
 }
 
 }  // namespace tutti::shm

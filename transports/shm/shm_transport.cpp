@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include <atomic>
-#include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,6 +15,7 @@ namespace tutti {
 namespace {
 
 using shm::Segment;
+using shm::SegmentFile;
 
 // Prior costs until calibration, from bench_connection's ping-pong between two cores that share an
 // L3 (AMD EPYC, Zen 5, virtual machine): one way 8 B 43 ns and 1 KiB 102 ns flagged; 8 B 103 to 144
@@ -22,35 +23,24 @@ using shm::Segment;
 constexpr LinkCost kFlaggedCost{.alpha_ns = 43, .beta_ns_per_byte = 0.06};
 constexpr LinkCost kSlotsCost{.alpha_ns = 110, .beta_ns_per_byte = 0.045};
 
-// The answer to kShmSegment; the fd comes beside it. Same host, so same byte order and layout.
-struct SegmentReply {
-  std::uint64_t key;  // in the owner's process
-};
-static_assert(std::is_trivially_copyable_v<SegmentReply>);
-
 // What the request handler lends. It outlives close(), because the service thread may be just
 // sending the fd; it dies with the handler, when the channel closes.
 struct Served {
   std::mutex mutex;
-  std::shared_ptr<const UniqueFd> fd;  // guarded by mutex
-  SegmentReply reply{};                // guarded by mutex
-  bool open = false;                   // guarded by mutex
+  std::shared_ptr<const SegmentFile> file;  // guarded by mutex; null: closed
 
   // Service thread.
   [[nodiscard]] Result<HandlerReply> answer() {
     const std::lock_guard lock(mutex);
-    if (!open) return make_error(Code::kInvalidUsage, "this rank has closed its shared memory");
-    HandlerReply result;
-    result.payload.resize(sizeof reply);
-    std::memcpy(result.payload.data(), &reply, sizeof reply);
-    result.lent_fd = fd->get();
-    return result;
+    if (!file) return make_error(Code::kInvalidUsage, "this rank has closed its shared memory");
+    return HandlerReply{.payload = {}, .lent_fd = file->fd()};
   }
 };
 
 // What this rank remembers of one peer.
 struct Peer {
-  std::shared_ptr<Segment> segment;        // the peer's, once connected
+  std::int32_t place = -1;                 // of its segment in the file; -1: on another host
+  std::optional<Segment> segment;          // once connected
   std::unique_ptr<ConnectionStates> send;  // on first open
   std::unique_ptr<ConnectionStates> recv;
 };
@@ -69,7 +59,13 @@ class ShmTransport final : public Transport {
         backing_(options.backing),
         log_(options.log),
         layout_{static_cast<std::int32_t>(control.peers().size()), options.arena_bytes},
-        peers_(control.peers().size()) {}
+        peers_(control.peers().size()) {
+    for (const PeerInfo& peer : control.peers()) {
+      if (!reaches(peer)) continue;
+      if (places_ == 0) first_ = peer.rank;
+      peer_of(peer.rank).place = places_++;
+    }
+  }
   ~ShmTransport() override { close(); }
 
   [[nodiscard]] std::string_view name() const override { return "shm"; }
@@ -103,9 +99,10 @@ class ShmTransport final : public Transport {
   [[nodiscard]] SpecLimits limits() const {
     return {.ranks = static_cast<Rank>(peers_.size()), .arena_bytes = layout_.arena_bytes};
   }
-  [[nodiscard]] Result<std::shared_ptr<Segment>> fetch(const PeerInfo& peer, Deadline deadline);
+  [[nodiscard]] Status fetch(Deadline deadline);
+  void open_own();
   void count_mapping(const Segment& segment) {
-    mapped_bytes_.fetch_add(segment.mapped_bytes(), std::memory_order_relaxed);
+    mapped_bytes_.fetch_add(segment.bytes(), std::memory_order_relaxed);
   }
 
   ControlChannel& control_;
@@ -113,54 +110,51 @@ class ShmTransport final : public Transport {
   const shm::Backing backing_;
   const Log log_;
   const InboxLayout layout_;
-  std::vector<Peer> peers_;         // user thread
-  std::shared_ptr<Segment> own_;    // user thread; null before listen, after close, with one rank
-  std::shared_ptr<Served> served_;  // shared with the request handler
+  std::vector<Peer> peers_;                  // user thread
+  Rank first_ = kNoRank;                     // of this host: it makes the file
+  std::int32_t places_ = 0;                  // ranks of this host
+  bool listens_ = false;                     // user thread
+  std::shared_ptr<const SegmentFile> file_;  // user thread; null before connect, after close
+  std::optional<Segment> own_;               // user thread; the same
+  std::shared_ptr<Served> served_;           // of the first rank: shared with the request handler
   std::atomic<std::uint64_t> mapped_bytes_{0};
 };
 
 Status ShmTransport::listen() {
-  if (layout_.ranks == 1 || own_) return {};
-  TUTTI_TRY_ASSIGN(own_, Segment::create(layout_, rank_, backing_));
-  if (!own_->sealed()) {
+  if (layout_.ranks == 1 || listens_) return {};
+  listens_ = true;
+  if (rank_ != first_) return {};
+  TUTTI_TRY_ASSIGN(SegmentFile file, SegmentFile::create(layout_, places_, rank_, backing_));
+  file_ = std::make_shared<const SegmentFile>(std::move(file));
+  if (!file_->sealed()) {
     TUTTI_LOG(log_, LogLevel::kWarn,
-              "rank {}: the system refuses memfd, so shared memory is an unnamed file of {} bytes "
-              "in /dev/shm",
-              rank_, own_->mapped_bytes());
+              "rank {}: the system refuses memfd, so shared memory is an unnamed file in /dev/shm, "
+              "of {} bytes for each of {} ranks",
+              rank_, layout_.total_bytes(), places_);
   }
-  count_mapping(*own_);
+  open_own();
   served_ = std::make_shared<Served>();
-  served_->fd = own_->fd();
-  served_->reply = {.key = own_->key()};
-  served_->open = true;
+  served_->file = file_;
   control_.serve(RequestKind::kShmSegment,
                  [served = served_](const Request&) { return served->answer(); });
   return {};
 }
 
-// The peer's segment: the very mapping of a rank in this process, or a mapping of our own.
-Result<std::shared_ptr<Segment>> ShmTransport::fetch(const PeerInfo& peer, Deadline deadline) {
-  TUTTI_TRY_ASSIGN(Reply reply, control_.call(peer.rank, RequestKind::kShmSegment, {}, deadline));
-  SegmentReply segment_reply{};
-  if (reply.payload.size() != sizeof segment_reply) {
-    return make_error(Code::kRemoteError,
-                      fmt::format("rank {} answered {} bytes to a request for its segment",
-                                  peer.rank, reply.payload.size()),
-                      peer.rank);
-  }
-  std::memcpy(&segment_reply, reply.payload.data(), sizeof segment_reply);
-  if (peer.process_token == me().process_token) {
-    auto segment = Segment::find(segment_reply.key);
-    if (segment && segment->header().rank == peer.rank) return segment;
-    return make_error(Code::kRemoteError,
-                      fmt::format("this process no longer has the segment of rank {}", peer.rank),
-                      peer.rank);
-  }
-  if (!reply.fd) {
-    return make_error(Code::kRemoteError, fmt::format("rank {} sent no segment", peer.rank),
-                      peer.rank);
-  }
-  return Segment::map(reply.fd.get(), layout_, peer.rank);
+void ShmTransport::open_own() {
+  own_ = file_->at(peer_of(rank_).place);
+  count_mapping(*own_);
+}
+
+Status ShmTransport::fetch(Deadline deadline) {
+  if (own_) return {};
+  TUTTI_TRY_ASSIGN(Reply reply, control_.call(first_, RequestKind::kShmSegment, {}, deadline));
+  if (!reply.fd)
+    return make_error(Code::kRemoteError, fmt::format("rank {} sent no segments", first_), first_);
+  TUTTI_TRY_ASSIGN(SegmentFile file,
+                   SegmentFile::map(std::move(reply.fd), layout_, places_, first_));
+  file_ = std::make_shared<const SegmentFile>(std::move(file));
+  open_own();
+  return {};
 }
 
 Status ShmTransport::connect(Rank peer, Deadline deadline) {
@@ -169,8 +163,8 @@ Status ShmTransport::connect(Rank peer, Deadline deadline) {
         Code::kInvalidArgument,
         fmt::format("cannot connect to rank {} of {}: there is no such peer", peer, layout_.ranks));
   }
-  if (peer == rank_ || peer_of(peer).segment) return {};
-  if (!own_)
+  if (layout_.ranks == 1 || peer_of(peer).segment) return {};
+  if (!listens_)
     return make_error(Code::kInvalidUsage, "shm: connect was called before listen or after close");
   const PeerInfo& info = control_.peers()[static_cast<std::size_t>(peer)];
   if (!reaches(info)) {
@@ -178,9 +172,10 @@ Status ShmTransport::connect(Rank peer, Deadline deadline) {
                       fmt::format("rank {} is on host {}, which shared memory on {} cannot reach",
                                   peer, info.host, me().host));
   }
-  TUTTI_TRY_ASSIGN(auto segment, fetch(info, deadline));
-  if (info.process_token != me().process_token) count_mapping(*segment);
-  peer_of(peer).segment = std::move(segment);
+  TUTTI_TRY(fetch(deadline));
+  if (peer == rank_) return {};
+  peer_of(peer).segment = file_->at(peer_of(peer).place);
+  if (info.process_token != me().process_token) count_mapping(*peer_of(peer).segment);
   return {};
 }
 
@@ -199,7 +194,7 @@ Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
   TUTTI_TRY(check_recv(spec, limits(), rank_));
   if (!own_)
     return make_error(Code::kInvalidUsage,
-                      "shm: open_recv was called before listen or after close");
+                      "shm: open_recv was called before connect(own rank) or after close");
   return place(spec, own_->base(), layout_, state_of(peer_of(spec.source).recv, spec.index));
 }
 
@@ -209,9 +204,8 @@ void ShmTransport::publish_done(std::uint64_t operation) {
 }
 
 std::uint64_t ShmTransport::done_of(Rank peer) const {
-  const Segment* segment = peer == rank_    ? own_.get()
-                           : in_range(peer) ? peers_[static_cast<std::size_t>(peer)].segment.get()
-                                            : nullptr;
+  if (!in_range(peer)) return 0;
+  const auto& segment = peer == rank_ ? own_ : peers_[static_cast<std::size_t>(peer)].segment;
   // Acquire pairs with publish_done: what we write next comes after the peer's reads.
   return segment ? segment->header().done.load(std::memory_order_acquire) : 0;
 }
@@ -219,10 +213,16 @@ std::uint64_t ShmTransport::done_of(Rank peer) const {
 void ShmTransport::close() {
   if (served_) {
     const std::lock_guard lock(served_->mutex);
-    served_->open = false;
+    served_->file.reset();
   }
-  for (Peer& peer : peers_) peer = Peer{};
+  for (Peer& peer : peers_) {
+    peer.segment.reset();
+    peer.send.reset();
+    peer.recv.reset();
+  }
   own_.reset();
+  file_.reset();
+  listens_ = false;
   mapped_bytes_.store(0, std::memory_order_relaxed);
 }
 

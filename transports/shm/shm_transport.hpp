@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory between the ranks of one host, as processes or as threads.
 //
-// Every rank owns one segment (segment.hpp) in which its peers write; to send to a peer is to map
-// its segment, once, on the first connect. Connections are shared: no byte is moved behind the back
-// of the two ends, progress() has nothing to do, and no verb but connect() can block. The death of
-// a peer is noticed elsewhere; here it only means that nothing arrives any more, and its memory
-// stays mapped and readable.
+// Every rank owns one segment (segment.hpp) in which its peers write. The first rank of the host
+// makes the file of all of them, and every other rank asks for it once, on its first connect; to
+// send to a peer is then to map its segment, for which nobody is asked. Connections are shared: no
+// byte is moved behind the back of the two ends, progress() has nothing to do, and no verb but the
+// first connect() can block. The death of a peer is noticed elsewhere; here it only means that
+// nothing arrives any more, and its memory stays mapped and readable.
 #pragma once
 
 #include <cstdint>

@@ -64,11 +64,30 @@ TEST(ShmTransport, RanksThatDisagreeOnTheArenaAreToldSo) {
                           const auto factor = static_cast<std::uint64_t>(control.rank()) + 1;
                           return make_shm_transport(control, {.arena_bytes = arena_bytes * factor});
                         }};
-  run_job({.ranks = 2, .spawn = Spawn::kProcesses}, by_rank, [](Member& me) {
-    const Status status = me.transport->connect(1 - me.rank, Member::patience());
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code, Code::kInvalidUsage) << status.error().message;
-    EXPECT_EQ(status.error().culprit, 1 - me.rank);
+  run_job({.ranks = 2, .spawn = Spawn::kProcesses, .receive = false}, by_rank, [](Member& me) {
+    if (me.rank == 0) return;
+    for (const Rank peer : {1, 0}) {
+      const Status status = me.transport->connect(peer, Member::patience());
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code, Code::kInvalidUsage) << status.error().message;
+      EXPECT_EQ(status.error().culprit, 0);
+    }
+  });
+}
+
+// The first rank of the host makes the memory; what the others do meanwhile does not matter.
+TEST(ShmTransport, OnlyTheFirstRankIsAsked) {
+  run_job({.ranks = 3, .spawn = Spawn::kProcesses, .listen = false}, kShm, [](Member& me) {
+    if (me.rank == 0) {
+      ASSERT_TRUE(me.transport->listen());
+    }
+    me.meet();
+    if (me.rank == 1) {
+      ASSERT_TRUE(me.transport->listen());
+      me.connect(2);  // which does not listen yet
+      EXPECT_TRUE(me.transport->connect(0, Deadline{}));
+    }
+    me.meet();
   });
 }
 
