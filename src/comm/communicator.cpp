@@ -189,9 +189,11 @@ Status Communicator::agree_on_plans(Deadline deadline) {
   if (ranks() > 1) {
     // Before the exchange, so that ranks of one process find each other's after it.
     lent_ = LentMemory(members_.control().session(), rank(), members_.board().call_record(rank()));
-    // That ranks differ in a setting is said better by agreement.
+    // That ranks differ in a setting, and who has died, is said better by agreement.
     const Status receives = transport_->connect(rank(), deadline);
-    if (!receives && receives.error().code != Code::kInvalidUsage) return receives;
+    if (!receives &&
+        (receives.error().code == Code::kSystemError || receives.error().code == Code::kTimeout))
+      return receives;
     TUTTI_TRY(agree(agreement_, members_, *transport_, look_at_peers(members_), deadline));
     TUTTI_TRY(receives);
   }

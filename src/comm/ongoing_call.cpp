@@ -14,6 +14,8 @@
 namespace tutti {
 namespace {
 
+// Whom a call has waited for so long is watched. Most waits are over by then.
+constexpr std::int64_t kWatchNs = 20'000'000;
 constexpr std::int64_t kMostAskPauseNs = 2'000'000'000;
 constexpr std::int64_t kNearWordNs = 1'000'000'000;
 // A call that has waited this long looks whether its own thread is to blame.
@@ -160,6 +162,13 @@ Error OngoingCall::timed_out(Rank culprit) {
                       members_.config().op_timeout_ns);
 }
 
+// Of all that wait for each other some rank waits for one that is dead itself.
+void OngoingCall::watch(Rank peer) {
+  if (peer == watched_[0] || peer == watched_[1]) return;
+  watched_ = {peer, watched_[0]};
+  members_.control().watch(peer);
+}
+
 // For other ranks, and for people who ask who waits for whom.
 void OngoingCall::tell_wait(Rank peer, std::int64_t waited_ns) {
   WaitPlace at = place();
@@ -208,6 +217,7 @@ Status OngoingCall::look_around(std::int64_t waited_ns) {
   tell_wait(suspected, waited_ns);
   if (first == kNoRank) return {};
   for (const Rank peer : {first, suspected}) {
+    if (waited_ns >= kWatchNs) watch(peer);
     const bool cut = is_cut_off(peer), left = diagnosis().has_left(peer);
     if (cut || left) {
       // Messages that arrived before the connection broke may complete the call.

@@ -4,6 +4,7 @@
 // who is to blame. The thread that holds the communicator's call.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -87,9 +88,11 @@ class OngoingCall {
   // Has its connection broken, or said goodbye?
   [[nodiscard]] bool is_cut_off(Rank peer) const;
   void tell_wait(Rank peer, std::int64_t waited_ns);
+  void watch(Rank peer);
 
   static constexpr std::int64_t kFirstAskNs = 20'000'000;
   bool warned_ = false;
+  std::array<Rank, 2> watched_{kNoRank, kNoRank};  // last
   bool looked_for_group_ = false;
   bool told_wait_ = false;                   // the board says that this call waits
   std::int64_t ask_after_ns_ = kFirstAskNs;  // of waiting for a far peer

@@ -163,12 +163,15 @@ class ControlPlane : public ControlChannel {
   // orderly end: the other ranks are told then (see connect_watches()). Uses pidfds, or where the
   // kernel refuses them a poll of /proc (`note` says so), watched connections, and other ranks'
   // word. Of the processes of its host a rank watches the 1st, 2nd, 4th ... before its own, for
-  // whose parts it waits in exchanges, and all once it has heard of a death or a revoke. A death
-  // also ends the exchanges that need the dead rank, within about a second. `on_death` must not
-  // block.
+  // whose parts it waits in exchanges, whom watch() names, and all once it has heard of a death or
+  // a revoke. A death also ends the exchanges that need the dead rank, within about a second.
+  // `on_death` must not block.
   virtual void watch_peers(std::function<bool(Rank)> on_death) = 0;
   // Watches all of them from now on: this rank needs to know who lives. Any thread.
   virtual void watch_closely() {}
+  // Watches the process of `peer` from now on: this rank waits for it, and those that would tell of
+  // its death may have left. Any thread.
+  virtual void watch(Rank peer) { static_cast<void>(peer); }
   // Opens this rank's watched connections, once every rank lets others in: to the ranks 1, 2, 4 ...
   // after it where there are several hosts, else to the next one. Both ends notice when the other
   // process ends. News go over them, from each rank that hears them first to its neighbours, so

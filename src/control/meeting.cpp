@@ -153,8 +153,12 @@ Status Plane::await_contacts(std::size_t visit, Deadline deadline) {
 // if the job has failed it refuses with the reason.
 Status Plane::come_again(Visit& visit, Deadline deadline) {
   if (++visit.returns > Links::kMostAttempts) return tl::unexpected(root_gone());
-  Result<Channel> channel = introduce(*visit.root, deadline);
-  if (!channel) return tl::unexpected(root_gone());
+  RootWay again = *visit.root;
+  again.way.awaited = false;  // it was there
+  Result<Channel> channel = introduce(again, deadline);
+  if (!channel)
+    return tl::unexpected(channel.error().code == Code::kRemoteError ? root_gone()
+                                                                     : channel.error());
   visit.channel = *std::move(channel);
   return {};
 }

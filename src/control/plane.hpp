@@ -69,6 +69,7 @@ class Plane final : public ControlPlane {
   [[nodiscard]] Result<std::unique_ptr<ChildJob>> prepare_child() override;
   void watch_peers(std::function<bool(Rank)> on_death) override;
   void watch_closely() override { service_->watch_closely(); }
+  void watch(Rank peer) override { service_->watch(peer); }
   void connect_watches(Deadline deadline) override;
   void leave_watches() override { service_->leave_watches(); }
   void tell_revoke() override { service_->tell_revoke(); }

@@ -513,6 +513,18 @@ void Service::watch_closely() {
   loop_->post([this] { watch_others(); });
 }
 
+void Service::watch(Rank peer) {
+  loop_->post([this, peer] {
+    const auto found = std::ranges::find_if(unwatched_, [peer](const WatchTarget& target) {
+      return std::ranges::find(target.ranks, peer) != target.ranks.end();
+    });
+    if (found == unwatched_.end()) return;
+    const WatchTarget target = std::move(*found);
+    unwatched_.erase(found);
+    peer_watch_->add({target});
+  });
+}
+
 // Where one has died others may have, among them those that would have told.
 void Service::watch_others() { peer_watch_->add(std::exchange(unwatched_, {})); }
 

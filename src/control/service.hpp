@@ -67,6 +67,7 @@ class Service {
   // `on_death`: once a rank; true where the others are to be told.
   void watch(WatchPlan plan, std::function<bool(Rank)> on_death);
   void watch_closely();
+  void watch(Rank peer);
   // Takes over a connection on which Watch was sent: its end is the peer's death, and both ends
   // tell each other news.
   void add_watch(Rank peer, Channel channel);

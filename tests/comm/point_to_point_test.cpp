@@ -14,6 +14,7 @@
 #include <numeric>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "forked_job.hpp"
@@ -464,6 +465,27 @@ TEST(PointToPointDeath, IsToldWhileAnotherPeerIsAwaited) {
                     EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 2 (pid"));
                   }
                   EXPECT_TRUE(told.wait_for(2));
+                },
+                {2});
+}
+
+// Of five processes, 3 and 4 and the neighbours watch rank 2, and have left.
+TEST(PointToPointDeath, IsNoticedByWhoWaitsWhenAllWhoWatchHaveLeft) {
+  const Meeting left;
+  run_processes(5,
+                [&](tuttiComm_t& comm, const ForkedRank& self) {
+                  if (self.rank == 0) {
+                    float data = 0;
+                    EXPECT_EQ(tuttiRecv(&data, 1, tuttiFloat, 2, comm, nullptr), tuttiRemoteError);
+                    EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 2 (pid"));
+                    return;
+                  }
+                  if (self.rank == 2) {
+                    EXPECT_TRUE(left.wait_for(4));
+                    ::raise(SIGKILL);
+                  }
+                  EXPECT_EQ(tuttiCommDestroy(std::exchange(comm, nullptr)), tuttiSuccess);
+                  EXPECT_TRUE(left.wait_for(1));
                 },
                 {2});
 }

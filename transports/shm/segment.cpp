@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/process_fd.hpp"
 #include "base/shared_file.hpp"
 
 namespace tutti::shm {
@@ -67,8 +68,7 @@ std::uint64_t offset_of(const InboxLayout& layout, std::int32_t place) {
 // mapping. The kernel gives an inode's number to another file only once nothing maps it.
 using FileKey = std::pair<::dev_t, ::ino_t>;
 struct Registry {
-  std::mutex mutex;
-  std::map<FileKey, std::weak_ptr<std::byte>> mappings;  // guarded by mutex
+  std::map<FileKey, std::weak_ptr<std::byte>> mappings;  // guarded by process_registry_mutex()
 };
 
 Registry& registry() {
@@ -218,7 +218,7 @@ Result<SegmentFile> SegmentFile::map_file(UniqueFd fd, bool sealed, const InboxL
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return refused("cannot examine the shared segments", errno);
   const std::uint64_t bytes = bytes_of(layout, places);
-  const std::lock_guard lock(registry().mutex);
+  const std::lock_guard lock(process_registry_mutex());
   std::erase_if(registry().mappings, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<std::byte>& known = registry().mappings[{info.st_dev, info.st_ino}];
   std::shared_ptr<std::byte> base = known.lock();

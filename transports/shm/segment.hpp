@@ -83,16 +83,20 @@ class SegmentFile {
   [[nodiscard]] static std::uint64_t bytes_of(const InboxLayout& layout, std::int32_t places);
   // 0 <= place < places: the caller has checked.
   [[nodiscard]] Segment at(std::int32_t place) const;
-  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] int fd() const { return fd_->get(); }
+  [[nodiscard]] const std::shared_ptr<const UniqueFd>& shared_fd() const { return fd_; }
   [[nodiscard]] bool sealed() const { return sealed_; }  // created as a memfd
 
  private:
   [[nodiscard]] static Result<SegmentFile> map_file(UniqueFd fd, bool sealed,
                                                     const InboxLayout& layout, std::int32_t places);
   SegmentFile(UniqueFd fd, bool sealed, const InboxLayout& layout, std::shared_ptr<std::byte> base)
-      : fd_(std::move(fd)), sealed_(sealed), layout_(layout), base_(std::move(base)) {}
+      : fd_(std::make_shared<const UniqueFd>(std::move(fd))),
+        sealed_(sealed),
+        layout_(layout),
+        base_(std::move(base)) {}
 
-  UniqueFd fd_;
+  std::shared_ptr<const UniqueFd> fd_;
   bool sealed_;
   InboxLayout layout_;
   std::shared_ptr<std::byte> base_;

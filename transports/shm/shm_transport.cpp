@@ -27,13 +27,14 @@ constexpr LinkCost kSlotsCost{.alpha_ns = 110, .beta_ns_per_byte = 0.045};
 // sending the fd; it dies with the handler, when the channel closes.
 struct Served {
   std::mutex mutex;
-  std::shared_ptr<const SegmentFile> file;  // guarded by mutex; null: closed
+  std::shared_ptr<const UniqueFd> fd;  // guarded by mutex
+  bool open = false;                   // guarded by mutex
 
   // Service thread.
   [[nodiscard]] Result<HandlerReply> answer() {
     const std::lock_guard lock(mutex);
-    if (!file) return make_error(Code::kInvalidUsage, "this rank has closed its shared memory");
-    return HandlerReply{.payload = {}, .lent_fd = file->fd()};
+    if (!open) return make_error(Code::kInvalidUsage, "this rank has closed its shared memory");
+    return HandlerReply{.payload = {}, .lent_fd = fd->get()};
   }
 };
 
@@ -134,7 +135,8 @@ Status ShmTransport::listen() {
   }
   open_own();
   served_ = std::make_shared<Served>();
-  served_->file = file_;
+  served_->fd = file_->shared_fd();
+  served_->open = true;
   control_.serve(RequestKind::kShmSegment,
                  [served = served_](const Request&) { return served->answer(); });
   return {};
@@ -213,7 +215,7 @@ std::uint64_t ShmTransport::done_of(Rank peer) const {
 void ShmTransport::close() {
   if (served_) {
     const std::lock_guard lock(served_->mutex);
-    served_->file.reset();
+    served_->open = false;
   }
   for (Peer& peer : peers_) {
     peer.segment.reset();
