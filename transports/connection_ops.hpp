@@ -92,7 +92,9 @@ template <ConnectionLike C>
 TUTTI_HD void begin_operation(C& c, std::uint64_t operation) {
   c.operation = operation;
   c.first_message = c.state->next;
-  c.slot = static_cast<std::uint32_t>(c.state->next % c.slots);
+  const bool masked = (c.slots & (c.slots - 1)) == 0;  // for most plans no division
+  c.slot =
+      static_cast<std::uint32_t>(masked ? c.state->next & (c.slots - 1) : c.state->next % c.slots);
 }
 
 namespace connection_detail {

@@ -201,24 +201,26 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
 
 // Calls that may repeat (comm/repeats.hpp).
 bool may_repeat(const RawCall& raw, tuttiStream_t stream) {
-  return stream == nullptr && raw.collective != Collective::kBarrier &&
-         raw.count <= Repeats::kMostBytes && raw.sizes == nullptr && raw.type >= 0 &&
-         raw.type < kDataTypeCount && raw.op >= 0 && raw.op < tuttiNumOps &&
-         !Group::current().active();
+  return stream == nullptr && raw.count <= Repeats::kMostBytes && raw.sizes == nullptr &&
+         raw.type >= 0 && raw.type < kDataTypeCount && !Group::current().active();
+}
+
+bool run_repeated(const RawCall& raw, tuttiComm* held, Status& ended) {
+  const std::optional<ReduceOp> op = reduce_op_of(raw.op);
+  Communicator* const communicator = held->communicator.load(std::memory_order_acquire);
+  if (!op || communicator == nullptr) return false;
+  const bool barrier = raw.collective == Collective::kBarrier;
+  return communicator->repeats().run(
+      {raw.collective, static_cast<DataType>(raw.type), *op, raw.root, raw.count,
+       barrier ? communicator->barrier_data() : raw.sendbuff,
+       barrier ? communicator->barrier_data() : raw.recvbuff},
+      ended);
 }
 
 tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
   return guarded(raw.function, comm, [&](tuttiComm* held) -> Status {
-    Communicator* const communicator = held != nullptr && may_repeat(raw, stream)
-                                           ? held->communicator.load(std::memory_order_acquire)
-                                           : nullptr;
     Status ended;
-    if (communicator != nullptr &&
-        communicator->repeats().run(
-            {raw.collective, static_cast<DataType>(raw.type), static_cast<ReduceOp>(raw.op),
-             raw.root, raw.count, raw.sendbuff, raw.recvbuff},
-            ended))
-      return ended;
+    if (held != nullptr && may_repeat(raw, stream) && run_repeated(raw, held, ended)) return ended;
     return submit_guarded(raw.function, comm, stream,
                           [&](Communicator& own) { return check_call(raw, own, stream); });
   });

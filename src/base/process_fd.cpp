@@ -15,8 +15,6 @@ struct Table {
   std::mutex registry_mutex;  // taken before fd_mutex, never after
   std::mutex fd_mutex;
   std::vector<bool> open;  // by descriptor; guarded by fd_mutex
-  // Written in a forked child before it has a second thread; relaxed, pairs with nothing.
-  std::atomic<std::uint64_t> generation{1};
 };
 
 Table& table();
@@ -36,7 +34,7 @@ void in_child() {
     if (table().open[fd]) ::close(static_cast<int>(fd));
     table().open[fd] = false;
   }
-  table().generation.fetch_add(1, std::memory_order_relaxed);
+  process_detail::generation.fetch_add(1, std::memory_order_relaxed);
   in_parent();
 }
 
@@ -50,7 +48,12 @@ Table& table() {
 
 }  // namespace
 
-std::uint64_t fork_generation() { return table().generation.load(std::memory_order_relaxed); }
+std::atomic<std::uint64_t> process_detail::generation{1};
+
+std::uint64_t fork_generation() {
+  static_cast<void>(table());  // which counts forks from now on
+  return process_detail::generation.load(std::memory_order_relaxed);
+}
 
 std::mutex& process_registry_mutex() { return table().registry_mutex; }
 

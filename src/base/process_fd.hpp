@@ -8,6 +8,7 @@
 // leave it alone. Any thread. Knows nothing of what the descriptors are for.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <utility>
@@ -16,6 +17,14 @@ namespace tutti {
 
 // Counts the forks between the first process and this one. Never 0.
 [[nodiscard]] std::uint64_t fork_generation();
+namespace process_detail {
+// Written in a forked child before it has a second thread; relaxed, pairs with nothing.
+extern std::atomic<std::uint64_t> generation;
+}  // namespace process_detail
+// Is it this process's? For one that fork_generation() has told.
+[[nodiscard]] inline bool is_fork_generation(std::uint64_t generation) {
+  return process_detail::generation.load(std::memory_order_relaxed) == generation;
+}
 
 // Guards process-wide registries. Held across fork, so a child never inherits it locked by a thread
 // that it does not have. Opening and closing a ProcessFd while holding it is allowed.

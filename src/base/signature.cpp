@@ -6,18 +6,6 @@
 #include "base/part_of.hpp"
 
 namespace tutti {
-namespace {
-
-// One word folded in: the finalizer of MurmurHash3 (fmix64), a bijection of the running value.
-std::uint64_t fold(std::uint64_t hash, std::uint64_t word) {
-  hash ^= word;
-  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
-  hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
-  return hash ^ (hash >> 33);
-}
-
-}  // namespace
-
 // Made for every call, so: no buffer, four words.
 std::uint64_t OperationSignature::hash_of_kind() const {
   const std::uint64_t kinds =
@@ -26,11 +14,6 @@ std::uint64_t OperationSignature::hash_of_kind() const {
       static_cast<std::uint64_t>(on_device) << 25 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(root) | sizes) << 32;  // never both
   return fold(fold(fold(1, kinds), count), plan);
-}
-
-std::uint64_t OperationSignature::hash_of(std::uint64_t operation, std::uint64_t kind) {
-  const std::uint64_t mixed = fold(kind, operation);
-  return mixed == 0 ? 1 : mixed;
 }
 
 OperationSignature counterpart(const OperationSignature& signature, Rank self) {

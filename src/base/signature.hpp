@@ -28,10 +28,22 @@ struct OperationSignature {
   [[nodiscard]] std::uint64_t hash() const { return hash_of(operation, hash_of_kind()); }
   // Its two halves: of everything but the number, and both.
   [[nodiscard]] std::uint64_t hash_of_kind() const;
-  [[nodiscard]] static std::uint64_t hash_of(std::uint64_t operation, std::uint64_t kind);
+  [[nodiscard]] static std::uint64_t hash_of(std::uint64_t operation, std::uint64_t kind) {
+    const std::uint64_t mixed = fold(kind, operation);
+    return mixed == 0 ? 1 : mixed;
+  }
   // "all_reduce #12 count 1024 float sum plan 9af3..."; "send of 1024 float to rank 3", and behind
   // it "in gather_v 7" where it is a part of the communicator's seventh call of counts
   [[nodiscard]] std::string to_string() const;
+
+ private:
+  // One word folded in: the finalizer of MurmurHash3 (fmix64), a bijection of the running value.
+  [[nodiscard]] static constexpr std::uint64_t fold(std::uint64_t hash, std::uint64_t word) {
+    hash ^= word;
+    hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+    hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
+    return hash ^ (hash >> 33);
+  }
 };
 
 // The call that matches one point to point, at its peer: the recv of a send of rank `self`.

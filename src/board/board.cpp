@@ -2,12 +2,12 @@
 #include "board/board.hpp"
 
 #include <fmt/core.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "base/clock.hpp"
+#include "base/current_cpu.hpp"
 #include "base/wire.hpp"
 #include "board/board_memory.hpp"
 #include "board/board_words.hpp"
@@ -60,6 +60,12 @@ void Board::set_state(RankState state) {
   // Pairs with the acquire in state(): what a rank did before it left is seen by who sees it
   // left.
   mine_->line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+}
+
+// Relaxed: this rank's own word.
+bool Board::is_leaving() const {
+  return mine_->line.state.load(std::memory_order_relaxed) ==
+         static_cast<std::uint32_t>(RankState::kLeaving);
 }
 
 // A seqlock without fences (ThreadSanitizer knows none): every store is a release, so a reader
@@ -119,7 +125,7 @@ void Board::gather(Gathering gathering) {
 }
 
 void Board::note_cpu() {
-  const int cpu = ::sched_getcpu();  // a load, with restartable sequences
+  const int cpu = current_cpu();
   if (mine_->line.cpu_plus_one.load(std::memory_order_relaxed) != cpu + 1)
     mine_->line.cpu_plus_one.store(cpu + 1, std::memory_order_relaxed);
 }

@@ -126,8 +126,9 @@ class Board {
   void leave(std::uint64_t operation);
   void waiting_for(Rank peer, const WaitPlace& place);  // kNoRank: for nobody
   void waiting_for(Rank peer) { waiting_for(peer, {}); }
-  void gather(Gathering gathering);  // kNone: it is over
-  void note_cpu();                   // where this thread runs now; enter() notes it too
+  void gather(Gathering gathering);       // kNone: it is over
+  [[nodiscard]] bool is_leaving() const;  // this rank
+  void note_cpu();                        // where this thread runs now; enter() notes it too
   // Operations on a device end after their calls: all up to `left` have, and the next one waits for
   // `peer` (kNoRank: nobody is known to be late) since then. Beside the user thread; what that has
   // left meanwhile stays left.

@@ -31,8 +31,6 @@ Membership::Membership(Rank rank, std::int32_t ranks, const Config& config)
   }
 }
 
-bool Membership::of_this_process() const { return generation_ == fork_generation(); }
-
 void Membership::enter(std::unique_ptr<ControlPlane> control) {
   control_ = std::move(control);
   peers_ = control_->peers();

@@ -16,6 +16,7 @@
 
 #include "base/config.hpp"
 #include "base/log.hpp"
+#include "base/process_fd.hpp"
 #include "board/board.hpp"
 #include "control/control_plane.hpp"
 
@@ -32,7 +33,7 @@ class Membership {
   [[nodiscard]] const Config& config() const { return config_; }
   [[nodiscard]] const Log& log() const { return log_; }
   // False in a child that inherited the communicator by fork: it must touch nothing shared.
-  [[nodiscard]] bool of_this_process() const;
+  [[nodiscard]] bool of_this_process() const { return is_fork_generation(generation_); }
 
   // The others, from now on; once.
   void enter(std::unique_ptr<ControlPlane> control);
@@ -99,9 +100,7 @@ class Membership {
   [[nodiscard]] bool disturbed() const { return aborted() || board_->poisoned(); }
   // Ends every operation on every rank, for good.
   void revoke();
-  [[nodiscard]] bool is_open() const {
-    return of_this_process() && board_->state(rank_) != RankState::kLeaving;
-  }
+  [[nodiscard]] bool is_open() const { return of_this_process() && !board_->is_leaving(); }
   // kInvalidUsage: the communicator was inherited by fork, or has been finalized.
   [[nodiscard]] Status open_to_calls() const;
   // May this rank take part in a collective that is no operation? Errors: those of open_to_calls(),

@@ -107,8 +107,8 @@ bool Operation::may_lend(const void* memory, std::uint64_t bytes) const {
          transport_->may_lend({static_cast<const std::byte*>(memory), bytes});
 }
 
-// The memory that this plan writes may still hold unread messages of operations under another
-// carve: wait until its owners are done with those.
+// The memory that this plan writes may still hold unread messages of operations under plans
+// that divide it otherwise: wait until its owners are done with those.
 bool Operation::gate_open() {
   for (const ConnectionSpec& spec : plan_->plan.sends)
     if (transport_->done_of(spec.destination) < gate_) {

@@ -222,17 +222,6 @@ Result<BoundPlan*> PlanCache::plan_for(const Call& call, bool in_windows) {
   return last_plan_;
 }
 
-std::uint64_t PlanCache::use(BoundPlan& plan, std::uint64_t operation) {
-  plan.last_call = operation;
-  if (plan.arena != nullptr) {
-    const std::uint64_t barrier = plan.arena->barrier();
-    plan.arena->last_operation = operation;
-    return barrier;
-  }
-  if (flagged_use_.carve != plan.plan.carve) flagged_use_ = {plan.plan.carve, operation - 1};
-  return flagged_use_.barrier;
-}
-
 Result<BoundPlan*> PlanCache::bind(const Problem& problem, const Candidate& candidate,
                                    bool by_number) {
   PlanOptions options = candidate.options;

@@ -66,7 +66,16 @@ class PlanCache {
   }
   // Gives the plan to an operation. The memory that it writes may hold unread messages of
   // operations up to the one that is returned: the fence.
-  [[nodiscard]] std::uint64_t use(BoundPlan& plan, std::uint64_t operation);
+  [[nodiscard]] std::uint64_t use(BoundPlan& plan, std::uint64_t operation) {
+    plan.last_call = operation;
+    if (plan.arena != nullptr) {
+      const std::uint64_t barrier = plan.arena->barrier();
+      plan.arena->last_operation = operation;
+      return barrier;
+    }
+    if (cell_use_.cells != plan.plan.cells) cell_use_ = {plan.plan.cells, operation - 1};
+    return cell_use_.barrier;
+  }
 
   // Every way to run a call like this one, of which no buffer is looked at, with prices; what was
   // measured, on rank 0. Counts all schedules of the collective the first time.
@@ -108,10 +117,10 @@ class PlanCache {
     std::uint64_t kind = 0;   // collective, root, in windows, with sizes, in the order of ranks
     BoundPlan* plan = nullptr;
   };
-  // Remembers the operations that last used the flagged cells under which carve.
-  struct CarveUse {
-    std::uint64_t carve = 0;
-    std::uint64_t barrier = 0;  // operations up to here may have used another carve
+  // Remembers how the operations that last used flagged cells divided them (Plan::cells).
+  struct CellUse {
+    std::uint64_t cells = 0;
+    std::uint64_t barrier = 0;  // operations up to here may have divided them otherwise
   };
 
   [[nodiscard]] Problem problem_of(const Call& call) const {
@@ -143,7 +152,7 @@ class PlanCache {
   std::uint64_t generation_ = 1;
   TrafficCounters forgotten_;  // of plans that are gone
   ArenaUses arena_uses_;
-  CarveUse flagged_use_;
+  CellUse cell_use_;
 };
 
 }  // namespace tutti

@@ -13,32 +13,31 @@
 namespace tutti {
 namespace {
 
-bool are_like(const SmallCall& a, const SmallCall& b) {
-  return a.count == b.count && a.collective == b.collective && a.type == b.type && a.op == b.op &&
-         a.root == b.root;
+// All but the count and the buffers; never 0.
+std::uint64_t kind_of(const SmallCall& call) {
+  return static_cast<std::uint64_t>(call.collective) << 56 |
+         static_cast<std::uint64_t>(call.type) << 48 | static_cast<std::uint64_t>(call.op) << 40 |
+         static_cast<std::uint32_t>(call.root);
+}
+
+std::uint64_t tag_of(std::uint64_t kind, std::uint64_t count) {
+  return (kind ^ count << 20) * 0x9e3779b97f4a7c15u | 1;
 }
 
 }  // namespace
 
-std::uint64_t Repeats::tag_of(const SmallCall& call) {
-  const std::uint64_t kind =
-      call.count ^ static_cast<std::uint64_t>(call.collective) << 56 ^
-      static_cast<std::uint64_t>(call.type) << 48 ^ static_cast<std::uint64_t>(call.op) << 40 ^
-      static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 20;
-  return kind * 0x9e3779b97f4a7c15u | 1;
-}
-
-// What a call's buffers must be; everything else the ordinary way tells.
-bool Repeats::repeats(const Kept& kept, const SmallCall& call) const {
-  if (!are_like(kept.like, call)) return false;
+// What the buffers that this rank has must be; everything else the ordinary way tells.
+bool Repeats::takes(const Kept& kept, const SmallCall& call) const {
   const auto from = reinterpret_cast<std::uintptr_t>(call.input);
   const auto to = reinterpret_cast<std::uintptr_t>(call.output);
-  if (((from | to) & kept.unaligned) != 0 || from == 0 || to == 0) return false;
-  if (device::driver_was_found() &&
-      (device::driver_knows_for_device(call.input) || device::driver_knows_for_device(call.output)))
+  const bool input = kept.input_bytes > 0, output = kept.output_bytes > 0;
+  if (input && (from == 0 || (from & kept.unaligned) != 0)) return false;
+  if (output && (to == 0 || (to & kept.unaligned) != 0)) return false;
+  if (device::driver_was_found() && ((input && device::driver_knows_for_device(call.input)) ||
+                                     (output && device::driver_knows_for_device(call.output))))
     return false;
-  const bool in_place = from - kept.input_shift == to - kept.output_shift;
-  return in_place || from + kept.input_bytes <= to || to + kept.output_bytes <= from;
+  if (!input || !output || from - kept.input_shift == to - kept.output_shift) return true;
+  return from + kept.input_bytes <= to || to + kept.output_bytes <= from;
 }
 
 bool Repeats::can_run(const Kept& kept) const {
@@ -48,13 +47,15 @@ bool Repeats::can_run(const Kept& kept) const {
 }
 
 bool Repeats::run(const SmallCall& call, Status& ended) {
-  const std::uint64_t tag = tag_of(call);
+  const std::uint64_t kind = kind_of(call), tag = tag_of(kind, call.count);
   const Kept& kept = place_of(tag);
   // Relaxed: a hint, until this thread holds the slot.
   if (kept.tag.load(std::memory_order_relaxed) != tag) return false;
   const CallSlot::Held slot(communicator_.call_slot(), info_of(call.collective).name.data());
   if (!slot) return false;
-  if (!repeats(kept, call) || !can_run(kept)) return false;
+  if (kept.tag.load(std::memory_order_relaxed) != tag) return false;  // no hint any more
+  if (kept.kind != kind || kept.count != call.count) return false;
+  if (!takes(kept, call) || !can_run(kept)) return false;
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
   PlanCache& plans = communicator_.plans();
@@ -72,12 +73,8 @@ bool Repeats::run(const SmallCall& call, Status& ended) {
       .signature = OperationSignature::hash_of(operation, kept.hash)};
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator_.wait_policy();
-  const std::uint32_t most_looks = std::min(policy.spins, policy.look_at);
   const bool through =
-      kept.plan->executor->run(kept.line, straight, [most_looks](std::uint32_t looks) {
-        Waiter::relax();
-        return looks < most_looks;
-      });
+      kept.plan->executor->run(kept.line, straight, std::min(policy.spins, policy.look_at));
   if (!through) [[unlikely]] {
     ended = go_on(kept, call, operation);
     return true;
@@ -109,20 +106,20 @@ void Repeats::keep(const Call& call) {
 void Repeats::look_up(const Call& call) {
   const Rank rank = communicator_.rank();
   const std::int32_t ranks = communicator_.ranks();
-  const bool plain = call.has_input(rank) && call.has_output(rank) && call.sizes == nullptr &&
-                     !call.pre_multiplied && !call.user_op && !call.on_device &&
-                     call.collective != Collective::kBarrier;
+  const bool plain =
+      call.sizes == nullptr && !call.pre_multiplied && !call.user_op && !call.on_device;
   if (!plain || call.count == 0 || call.data_bytes(ranks) > kMostBytes) return;
   PlanCache& plans = communicator_.plans();
   if (!plans.without_windows() || plans.carries_fp32(call)) return;
   if (communicator_.on_device() != nullptr) return;
-  const SmallCall small{call.collective, call.type, call.op, call.root, call.count};
-  const std::uint64_t tag = tag_of(small);
+  const std::uint64_t kind = kind_of({call.collective, call.type, call.op, call.root});
+  const std::uint64_t tag = tag_of(kind, call.count);
   Kept& kept = place_of(tag);
-  const bool again = are_like(kept.like, small);
+  const bool again = kept.kind == kind && kept.count == call.count;
   if (again && kept.generation == plans.generation()) return;
   kept.tag.store(0, std::memory_order_relaxed);
-  kept.like = small;
+  kept.kind = kind;
+  kept.count = call.count;
   kept.generation = again ? plans.generation() : 0;
   if (!again) return;  // it has not repeated yet
   BoundPlan* const plan = plans.last_bound();
@@ -144,8 +141,8 @@ void Repeats::look_up(const Call& call) {
   kept.record = Board::record_of(kept.signature);
   kept.kernel = kernel_of(call);
   kept.average_over = averaged_over(call, ranks);
-  kept.input_bytes = call.input_bytes(rank, ranks);
-  kept.output_bytes = call.output_bytes(rank, ranks);
+  kept.input_bytes = call.has_input(rank) ? call.input_bytes(rank, ranks) : 0;
+  kept.output_bytes = call.has_output(rank) ? call.output_bytes(rank, ranks) : 0;
   kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - call.input_base(rank);
   kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - call.output_base(rank);
   kept.unaligned = element_bytes(call.type) - 1;

@@ -45,12 +45,12 @@ class Repeats {
 
  private:
   struct Kept {
-    // Hash of `like`; 0: calls like it have not repeated, or are not simple. Another thread, which
-    // is about to be refused, may read it.
+    // Hash of kind and count; 0: calls like it have not repeated, or are not simple. Another
+    // thread, which is about to be refused, may read it.
     std::atomic<std::uint64_t> tag{0};
-    SmallCall like;                // without buffers
-    std::uint64_t generation = 0;  // PlanCache::generation(); 0: empty
-    Call call;                     // without buffers, which have been checked
+    std::uint64_t kind = 0, count = 0;  // collective, type, operation and root in one word
+    std::uint64_t generation = 0;       // PlanCache::generation(); 0: empty
+    Call call;                          // without buffers, which have been checked
     BoundPlan* plan = nullptr;
     StraightLine line;
     OperationSignature signature;  // without number
@@ -58,15 +58,14 @@ class Repeats {
     Board::Record record;
     ReduceCopyFn kernel = nullptr;
     std::uint32_t average_over = 0;
-    std::uint64_t input_bytes = 0, output_bytes = 0;  // on this rank
+    std::uint64_t input_bytes = 0, output_bytes = 0;  // on this rank; 0: it has no such buffer
     std::uint64_t input_shift = 0, output_shift = 0;  // from a buffer to Call::input_base
     std::uint64_t unaligned = 0;                      // bits that addresses must not have
   };
   void look_up(const Call& call);
-  [[nodiscard]] static std::uint64_t tag_of(const SmallCall& call);
   [[nodiscard]] Kept& place_of(std::uint64_t tag) { return kept_[tag >> 60]; }
-  [[nodiscard]] bool repeats(const Kept& kept, const SmallCall& call) const;
-  [[nodiscard]] bool can_run(const Kept& kept) const;
+  [[nodiscard]] inline bool takes(const Kept& kept, const SmallCall& call) const;
+  [[nodiscard]] inline bool can_run(const Kept& kept) const;
   [[nodiscard]] Status go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation);
 
   Communicator& communicator_;

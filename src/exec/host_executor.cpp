@@ -373,9 +373,10 @@ void HostExecutor::run_chunk(const PlanStep& step, std::uint32_t slice, std::uin
           message ? byte_at(send_slot(sends_[operand->connection]), in_message)
                   : local_address(*operand, k, slice) + offset;
       // Data that is sent without a copy is read again at once.
-      if (message ? around_
-                  : args_.nontemporal_output && operand->buffer == BufferKind::kOutput &&
-                        lent_ == nullptr)
+      const bool around = message ? around_
+                                  : args_.nontemporal_output &&
+                                        operand->buffer == BufferKind::kOutput && lent_ == nullptr;
+      if (around && call.destination_count < 64)
         call.nontemporal_mask |= std::uint64_t{1} << call.destination_count;
       ++call.destination_count;
     }

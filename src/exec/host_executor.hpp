@@ -78,25 +78,14 @@ class HostExecutor {
   // Every step has been fired, and nothing of the user's memory is lent any more.
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
-  // The plan's steps for calls like this one; none where they are not simple: several slices or
-  // lanes, scratch, peers' memory.
-  [[nodiscard]] std::optional<StraightLine> straighten(const Call& call) const;
-  // In the place of start() and advance(): runs the line to its end. `wait(looks)` says whether to
-  // look once more for what a step lacks, after so many looks. False: it does not, and advance()
-  // goes on from there.
-  template <typename Wait>
-  [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call, Wait&& wait) {
-    begin(call.operation);
-    for (std::size_t i = 0; i < line.steps.size(); ++i) {
-      for (std::uint32_t looks = 1; !may_run(line, line.steps[i], call.signature); ++looks)
-        if (!wait(looks)) {
-          go_on_at(line, i, call);
-          return false;
-        }
-      run_step(line, line.steps[i], call);
-    }
-    return true;
-  }
+  // The plan's steps for calls like the last one; none where they are not simple: several slices,
+  // steps that wait for other lanes, peers' memory. Lanes go by turns, a step each: an order that
+  // no rank needs, since whoever waits in vain leaves the line.
+  [[nodiscard]] std::optional<StraightLine> straighten(const Call& call);
+  // In the place of start() and advance(): runs the line to its end. False: after so many looks a
+  // step still lacked something, and advance() goes on from there.
+  [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call,
+                         std::uint32_t most_looks);
 
   // Takes the buffers of an operation that will not be completed back from the peers that use
   // them; waits for those that are in the middle of a piece of a step, if they read, for those of
@@ -149,14 +138,15 @@ class HostExecutor {
   [[nodiscard]] static bool taken(const Lend& lend) { return lend.state->taken > lend.message; }
 
   // host_executor_straight.cpp
-  [[nodiscard]] bool add_straight(StraightLine& line, const PlanStep& step,
-                                  std::size_t bytes_each) const;
-  [[nodiscard]] StraightPlace place_of(const StraightLine& line, const PlanOperand& operand,
-                                       std::uint32_t k, std::uint64_t done,
-                                       std::uint64_t in_message, std::size_t bytes_each) const;
-  [[nodiscard]] bool may_run(const StraightLine& line, const StraightStep& step,
-                             std::uint64_t signature);
-  void run_step(const StraightLine& line, const StraightStep& step, const StraightCall& call);
+  void note_answered(StraightLine& line);
+  [[nodiscard]] bool add_straight(StraightLine& line, const PlanStep& step, const Call& call);
+  void add_places(StraightLine& line, std::span<const PlanOperand> operands, std::uint32_t k,
+                  std::uint64_t done, std::uint64_t in_message) const;
+  [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
+                                    std::uint64_t signature);
+  inline void fetch_next(const StraightLine& line, const StraightStep& step);
+  inline void run_moves(const StraightLine& line, const StraightStep& step,
+                        const StraightCall& call);
   void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
 
   void begin(std::uint64_t operation);
@@ -231,6 +221,7 @@ class HostExecutor {
   std::vector<std::byte> scratch_;
   std::vector<const void*> source_pointers_;
   std::vector<void*> destination_pointers_;
+  std::vector<std::byte*> bases_;  // of a straight line's places
   OperationArgs args_;
   std::uint64_t input_base_ = 0, output_base_ = 0;  // Call::input_base
   UniformCut cut_;

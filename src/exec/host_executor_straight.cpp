@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small calls that repeat: the same steps, without what start() and fire() look up.
 #include <algorithm>
+#include <cstring>
 
 #include "exec/host_executor.hpp"
+#include "exec/waiter.hpp"
 
 namespace tutti {
 namespace {
@@ -10,97 +12,194 @@ namespace {
 // Of a step, and of a line: more of them take longer than what is looked up.
 constexpr std::size_t kMostOperands = 64, kMostMoves = 64, kMostPlaces = 8192;
 
+bool is_scratch(const PlanOperand& operand) {
+  return operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kScratch;
+}
+
+// They are one, or do not overlap.
+void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  using Word = std::uint64_t;
+  if (bytes >= sizeof(Word) && bytes <= 2 * sizeof(Word)) {  // two words that may overlap
+    Word first = 0, last = 0;
+    std::memcpy(&first, from, sizeof(Word));
+    std::memcpy(&last, from + bytes - sizeof(Word), sizeof(Word));
+    std::memcpy(to, &first, sizeof(Word));
+    std::memcpy(to + bytes - sizeof(Word), &last, sizeof(Word));
+  } else if (to != from) {
+    std::memcpy(to, from, bytes);
+  }
+}
+
 }  // namespace
 
-std::optional<StraightLine> HostExecutor::straighten(const Call& call) const {
-  const bool simple = plan_.lanes.size() == 1 && plan_.remotes.empty() &&
-                      plan_.shape.scratch_chunks == 0 && call.sizes == nullptr && !call.user_op;
+std::optional<StraightLine> HostExecutor::straighten(const Call& call) {
+  const bool simple = plan_.remotes.empty() && call.sizes == nullptr && !call.user_op;
   const std::size_t bytes_each = element_bytes(call.type);
   if (!simple || plan_.slices_for(call.count, bytes_each) != 1) return std::nullopt;
   StraightLine line;
   line.type = call.type;
   line.cut = plan_.cut_of(call.count, bytes_each, 1);
-  for (const PlanStep& step : plan_.steps) {
-    if (step.waits > 0 || !add_straight(line, step, bytes_each)) return std::nullopt;
-  }
+  line.room_bytes = line.cut.max_slice_count() * bytes_each;
+  std::uint32_t longest = 0;
+  for (const PlanLane& lane : plan_.lanes) longest = std::max(longest, lane.steps);
+  for (std::uint32_t turn = 0; turn < longest; ++turn)
+    for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
+      const PlanLane& lane = plan_.lanes[i];
+      if (lane.replica > 0 || turn >= lane.steps) continue;
+      if (!add_straight(line, plan_.steps[lane.first_step + turn], call)) return std::nullopt;
+      line.steps.back().lane = static_cast<std::uint16_t>(i);
+    }
+  note_answered(line);
+  bases_.resize(std::max(bases_.size(), StraightPlace::kFirstMessage + line.ends.size()));
   return line;
 }
 
-bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step,
-                                std::size_t bytes_each) const {
+void HostExecutor::note_answered(StraightLine& line) {
+  std::vector<Rank> heard;
+  for (const StraightStep& step : line.steps)
+    for (std::uint32_t i = step.sends; i < std::uint32_t{step.sends} + step.receives; ++i)
+      heard.push_back(
+          plan_.recvs[static_cast<std::size_t>(line.ends[step.first_end + i] - recvs_.data())]
+              .source);
+  for (std::size_t i = 0; i < sends_.size(); ++i)
+    if (std::ranges::find(heard, plan_.sends[i].destination) != heard.end())
+      line.answered.push_back(&sends_[i]);
+}
+
+bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step, const Call& call) {
   const std::span<const PlanOperand> operands = operands_of(step);
-  if (operands.size() > kMostOperands) return false;
-  StraightStep straight{.first_connection = static_cast<std::uint16_t>(line.connections.size()),
+  if (operands.size() > kMostOperands || step.waits > 0) return false;
+  const std::size_t bytes_each = element_bytes(call.type);
+  StraightStep straight{.first_end = static_cast<std::uint16_t>(line.ends.size()),
                         .first_move = static_cast<std::uint16_t>(line.moves.size())};
-  for (const PlanOperand& operand : operands) {
-    if (operand.kind == OperandKind::kLocal) continue;
-    ++(operand.kind == OperandKind::kSend ? straight.sends : straight.receives);
-    line.connections.push_back(operand.connection);
-  }
+  const bool averages = step.finish && call.info().reduces() && call.op == ReduceOp::kAvg;
+  const auto sized = std::ranges::find_if_not(operands, is_scratch);
   for (std::uint32_t k = 0; k < operands[0].span.count(); ++k) {
-    const std::uint64_t bytes = line.cut.chunk(data_chunk(operands[0], k, 0)).count() * bytes_each;
+    const std::uint64_t bytes = sized == operands.end()
+                                    ? line.room_bytes
+                                    : line.cut.chunk(data_chunk(*sized, k, 0)).count() * bytes_each;
     for (std::uint64_t done = 0, piece = 0; done < bytes; done += piece) {
       piece = std::min(bytes - done, segment_bytes() - straight.bytes % segment_bytes());
       line.moves.push_back({.first_place = static_cast<std::uint16_t>(line.places.size()),
                             .destinations = step.destinations,
                             .sources = step.sources,
+                            .copies = step.sources == 1 && !averages,
                             .finish = step.finish,
-                            .elements = static_cast<std::uint32_t>(piece / bytes_each)});
-      for (const PlanOperand& operand : operands)
-        line.places.push_back(place_of(line, operand, k, done, straight.bytes, bytes_each));
+                            .elements = static_cast<std::uint32_t>(piece / bytes_each),
+                            .bytes = static_cast<std::uint32_t>(piece)});
+      add_places(line, operands, k, done, straight.bytes);
       straight.bytes += static_cast<std::uint32_t>(piece);
       if (++straight.moves > kMostMoves || line.places.size() > kMostPlaces) return false;
     }
   }
+  for (const PlanOperand& operand : operands) {
+    if (operand.kind == OperandKind::kLocal) continue;
+    const bool send = operand.kind == OperandKind::kSend;
+    ++(send ? straight.sends : straight.receives);
+    line.ends.push_back(&(send ? sends_ : recvs_)[operand.connection]);
+  }
+  line.messages += straight.sends;
+  line.payload_bytes += std::uint64_t{straight.sends} * straight.bytes;
   line.steps.push_back(straight);
+  return line.ends.size() <= kMostPlaces;
+}
+
+// Of what lies `done` bytes behind the begin of chunk k, and `in_message` behind a message's. The
+// step's messages come next in the line.
+void HostExecutor::add_places(StraightLine& line, std::span<const PlanOperand> operands,
+                              std::uint32_t k, std::uint64_t done, std::uint64_t in_message) const {
+  std::size_t message = StraightPlace::kFirstMessage + line.ends.size();
+  for (const PlanOperand& operand : operands) {
+    StraightPlace place;
+    std::uint64_t begin = done;
+    if (operand.kind != OperandKind::kLocal) {
+      place.base = static_cast<std::uint16_t>(message++);
+      begin = in_message / segment_bytes() * kCellBytes + in_message % segment_bytes();
+    } else if (is_scratch(operand)) {
+      const std::uint32_t rooms = plan_.shape.scratch_chunks * plan_.shape.replicas;
+      place.base = StraightPlace::kScratch;
+      begin += operand.span.at(k, rooms) * line.room_bytes;
+    } else {
+      const std::uint32_t chunk = data_chunk(operand, k, 0);
+      place.base =
+          operand.buffer == BufferKind::kOutput ? StraightPlace::kOutput : StraightPlace::kInput;
+      begin += line.cut.chunk(chunk).begin * element_bytes(line.type);
+    }
+    place.offset = static_cast<std::uint32_t>(begin);
+    line.places.push_back(place);
+  }
+}
+
+bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
+                       std::uint32_t most_looks) {
+  // Before they begin: what they sent until the last operation began has been read.
+  for (Connection* const end : line.answered)
+    end->state->seen = std::max(end->state->seen, end->first_message);
+  begin(call.operation);
+  bases_[StraightPlace::kInput] = reinterpret_cast<std::byte*>(call.input_base);
+  bases_[StraightPlace::kOutput] = reinterpret_cast<std::byte*>(call.output_base);
+  bases_[StraightPlace::kScratch] = scratch_.data();
+  for (const StraightStep& step : line.steps) {
+    for (std::uint32_t looks = 0; !may_run(line, step, call.signature); Waiter::relax())
+      if (looks++ == most_looks) [[unlikely]] {
+        go_on_at(line, static_cast<std::size_t>(&step - line.steps.data()), call);
+        return false;
+      }
+    if (line.answered.empty()) fetch_next(line, step);
+    run_moves(line, step, call);
+    Connection* const* end = line.ends.data() + step.first_end;
+    for (Connection* const* const last = end + step.sends; end != last; ++end)
+      commit(**end, call.signature, step.bytes);
+    for (Connection* const* const last = end + step.receives; end != last; ++end) release(**end);
+  }
+  traffic_.messages += line.messages;
+  traffic_.payload_bytes += line.payload_bytes;
   return true;
 }
 
-// Of what lies `done` bytes behind the begin of chunk k, and `in_message` behind a message's.
-StraightPlace HostExecutor::place_of(const StraightLine& line, const PlanOperand& operand,
-                                     std::uint32_t k, std::uint64_t done, std::uint64_t in_message,
-                                     std::size_t bytes_each) const {
-  if (operand.kind != OperandKind::kLocal)
-    return {.in = StraightPlace::In::kMessage,
-            .connection = operand.connection,
-            .offset = static_cast<std::uint32_t>(in_message / segment_bytes() * kCellBytes +
-                                                 in_message % segment_bytes())};
-  const std::uint64_t begin = line.cut.chunk(data_chunk(operand, k, 0)).begin * bytes_each + done;
-  return {.in = operand.buffer == BufferKind::kOutput ? StraightPlace::In::kOutput
-                                                      : StraightPlace::In::kInput,
-          .offset = static_cast<std::uint32_t>(begin)};
+// Senders that wait for nothing from here may be ahead: their next messages come meanwhile.
+void HostExecutor::fetch_next(const StraightLine& line, const StraightStep& step) {
+  Connection* const* end = line.ends.data() + step.first_end + step.sends;
+  for (Connection* const* const last = end + step.receives; end != last; ++end) {
+    const Connection& from = **end;
+    __builtin_prefetch(payload_of(from, from.slot + 1 == from.slots ? 0 : from.slot + 1).base);
+  }
 }
 
+// Are its slots free, and its messages there? Says where their payloads lie.
 bool HostExecutor::may_run(const StraightLine& line, const StraightStep& step,
                            std::uint64_t signature) {
-  const std::uint16_t* connection = line.connections.data() + step.first_connection;
-  for (const std::uint16_t* const last = connection + step.sends; connection != last; ++connection)
-    if (!can_send(sends_[*connection])) return false;
-  for (const std::uint16_t* const last = connection + step.receives; connection != last;
-       ++connection) {
-    Connection& from = recvs_[*connection];
-    if (!can_recv(from) || recv_signature(from) != signature) return false;
+  Connection* const* end = line.ends.data() + step.first_end;
+  std::byte** base = bases_.data() + StraightPlace::kFirstMessage + step.first_end;
+  for (Connection* const* const last = end + step.sends; end != last; ++end) {
+    if (!can_send(**end)) return false;
+    *base++ = send_slot(**end).base;
+  }
+  for (Connection* const* const last = end + step.receives; end != last; ++end) {
+    if (!can_recv(**end) || recv_signature(**end) != signature) return false;
+    *base++ = recv_slot(**end).base;
   }
   return true;
 }
 
-void HostExecutor::run_step(const StraightLine& line, const StraightStep& step,
-                            const StraightCall& call) {
+void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
+                             const StraightCall& call) {
+  const auto address = [bases = bases_.data()](const StraightPlace& place) {
+    return bases[place.base] + place.offset;
+  };
   const StraightMove* move = line.moves.data() + step.first_move;
   for (const StraightMove* const last = move + step.moves; move != last; ++move) {
-    const StraightPlace* place = line.places.data() + move->first_place;
-    const auto address = [&](const std::vector<Connection>& connections) {
-      const StraightPlace& here = *place++;
-      if (here.in == StraightPlace::In::kInput)
-        return reinterpret_cast<std::byte*>(call.input_base + here.offset);
-      if (here.in == StraightPlace::In::kOutput)
-        return reinterpret_cast<std::byte*>(call.output_base + here.offset);
-      const Connection& c = connections[here.connection];
-      return payload_of(c, c.slot).base + here.offset;
-    };
+    const StraightPlace* const to = line.places.data() + move->first_place;
+    const StraightPlace* const from = to + move->destinations;
+    if (move->copies) {
+      const std::byte* const source = address(*from);
+      for (const StraightPlace* each = to; each != from; ++each)
+        copy(address(*each), source, move->bytes);
+      continue;
+    }
     for (std::uint32_t d = 0; d < move->destinations; ++d)
-      destination_pointers_[d] = address(sends_);
-    for (std::uint32_t s = 0; s < move->sources; ++s) source_pointers_[s] = address(recvs_);
+      destination_pointers_[d] = address(to[d]);
+    for (std::uint32_t s = 0; s < move->sources; ++s) source_pointers_[s] = address(from[s]);
     call.kernel({.sources = source_pointers_.data(),
                  .source_count = move->sources,
                  .destinations = destination_pointers_.data(),
@@ -108,14 +207,6 @@ void HostExecutor::run_step(const StraightLine& line, const StraightStep& step,
                  .elements = move->elements,
                  .average_over = move->finish ? call.average_over : 0});
   }
-  const std::uint16_t* connection = line.connections.data() + step.first_connection;
-  for (const std::uint16_t* const last = connection + step.sends; connection != last; ++connection)
-    commit(sends_[*connection], call.signature, step.bytes);
-  for (const std::uint16_t* const last = connection + step.receives; connection != last;
-       ++connection)
-    release(recvs_[*connection]);
-  traffic_.messages += step.sends;
-  traffic_.payload_bytes += std::uint64_t{step.sends} * step.bytes;
 }
 
 // As if start() and advance() had come so far.
@@ -131,12 +222,29 @@ void HostExecutor::go_on_at(const StraightLine& line, std::size_t step, const St
   type_ = line.type;
   element_bytes_ = element_bytes(line.type);
   cut_ = line.cut;
+  room_bytes_ = line.room_bytes;
   lends_.clear();
   fault_ = Fault::kNone;
   fault_errno_ = 0;
-  lanes_left_ = 1;
-  states_[0] = {.step = static_cast<std::uint32_t>(step), .fired = step};
-  enter_step(plan_.lanes[0], states_[0]);
+  lanes_left_ = 0;
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i] = {.slice = plan_.lanes[i].replica};
+  for (std::size_t s = 0; s < step; ++s) {
+    ++states_[line.steps[s].lane].fired;
+    traffic_.messages += line.steps[s].sends;
+    traffic_.payload_bytes += std::uint64_t{line.steps[s].sends} * line.steps[s].bytes;
+  }
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const PlanLane& lane = plan_.lanes[i];
+    LaneState& state = states_[i];
+    if (state.slice > 0) continue;
+    if (state.fired == lane.steps) {
+      state.slice += plan_.shape.replicas;
+      continue;
+    }
+    ++lanes_left_;
+    state.step = static_cast<std::uint32_t>(state.fired);
+    enter_step(lane, state);
+  }
 }
 
 }  // namespace tutti

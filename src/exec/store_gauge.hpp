@@ -26,7 +26,8 @@ class StoreGauge {
   // Begins the step's next message.
   [[nodiscard]] Turn next() {
     const std::uint32_t turn = turn_++;
-    if (turn < 2 * kFirst) return {turn < kFirst ? Way::kThrough : Way::kAround, true};
+    if (turn < kFirstTurns)
+      return {turn % 2 == 0 ? Way::kThrough : Way::kAround, turn >= kUntimedTurns};
     if (turn % kTurnsPerTrial == 0) return {other(cheaper()), true};
     return {cheaper(), turn % kTurnsPerTime == 0};
   }
@@ -39,7 +40,8 @@ class StoreGauge {
     return least_ns_per_byte_[1] * kReader < least_ns_per_byte_[0] ? Way::kAround : Way::kThrough;
   }
 
-  static constexpr std::uint32_t kFirst = 2;           // messages each way, to begin with
+  // Both ways in turn, to begin with; of these the first ones meet memory for the first time.
+  static constexpr std::uint32_t kFirstTurns = 6, kUntimedTurns = 2;
   static constexpr std::uint32_t kTurnsPerTime = 8;    // of the cheaper way, one is timed
   static constexpr std::uint32_t kTurnsPerTrial = 64;  // one goes the other way
   static constexpr double kForget = 1.25;

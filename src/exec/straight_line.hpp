@@ -10,25 +10,30 @@
 #include "base/types.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "schedule/cut.hpp"
+#include "transports/connection.hpp"
 
 namespace tutti {
 
-// Where a move reads or writes: in the call's input or output, or in a message's cells.
+// Where a move reads or writes: bytes behind one of the call's bases.
 struct StraightPlace {
-  enum class In : std::uint8_t { kInput, kOutput, kMessage } in = In::kInput;
-  std::uint16_t connection = 0;  // of a message
-  std::uint32_t offset = 0;      // bytes; of a message from its first payload byte on
+  // Of the call's input and output as Call::input_base says, and of scratch; behind them the
+  // payload of each message.
+  enum Base : std::uint16_t { kInput, kOutput, kScratch, kFirstMessage };
+  std::uint16_t base = kInput;
+  std::uint32_t offset = 0;
 };
 
-// One call of the kernel: destinations first, then sources.
+// One call of the kernel, or a copy: destinations first, then sources.
 struct StraightMove {
   std::uint16_t first_place = 0, destinations = 0, sources = 0;
+  bool copies = false;  // one source, of which nothing is computed
   bool finish = false;
-  std::uint32_t elements = 0;
+  std::uint32_t elements = 0, bytes = 0;
 };
 
 struct StraightStep {
-  std::uint16_t first_connection = 0, sends = 0, receives = 0;  // sends first
+  std::uint16_t lane = 0;
+  std::uint16_t first_end = 0, sends = 0, receives = 0;  // sends first
   std::uint16_t first_move = 0, moves = 0;
   std::uint32_t bytes = 0;  // of its messages
 };
@@ -37,9 +42,14 @@ struct StraightLine {
   std::vector<StraightStep> steps;
   std::vector<StraightMove> moves;
   std::vector<StraightPlace> places;
-  std::vector<std::uint16_t> connections;
+  std::vector<Connection*> ends;  // the executor's, in the order of messages
+  // Those to ranks from which the line receives, too: who sent in an operation had ended the one
+  // before, and so given its credits.
+  std::vector<Connection*> answered;
   DataType type = DataType::kFloat32;
   UniformCut cut;
+  std::uint64_t room_bytes = 0;                   // of a chunk of scratch
+  std::uint64_t messages = 0, payload_bytes = 0;  // sent
 };
 
 // What one call brings.

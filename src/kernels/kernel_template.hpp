@@ -364,19 +364,33 @@ constexpr FloatConversion kConversion{widen_all<Type>, narrow_all<Type>};
 // ---- the table
 // ------------------------------------------------------------------------------------
 
+// Two sources, one destination, nothing else: most calls of a few elements. Apart from the rest, so
+// that it saves no registers.
 template <typename Type, typename Op>
-void reduce_copy(const ReduceCopyArgs& args) {
+__attribute__((noinline)) void reduce_pair(const ReduceCopyArgs& args) {
+  const Work work{args.sources, args.destinations, 2, 1, args.elements, 0, 0};
+  Loop<Type, Op, 2, 1>(work).run();
+}
+
+template <typename Type, typename Op>
+__attribute__((noinline)) void reduce_any(const ReduceCopyArgs& args) {
   const Work work{args.sources,  args.destinations,     args.source_count, args.destination_count,
                   args.elements, args.nontemporal_mask, args.average_over};
   if (work.source_count == 1 && work.average_over <= 1)
     return copy(work, sizeof(typename Type::Storage));
   const bool plain = work.average_over <= 1 && work.stream_mask == 0;
   const std::uint32_t k = plain ? work.source_count : 0, m = work.destination_count;
-  if (k == 2 && m == 1) return Loop<Type, Op, 2, 1>(work).run();
   if (k == 2 && m == 2) return Loop<Type, Op, 2, 2>(work).run();
   if (k == 3 && m == 1) return Loop<Type, Op, 3, 1>(work).run();
   if (k == 3 && m == 2) return Loop<Type, Op, 3, 2>(work).run();
   Loop<Type, Op, 0, 0>(work).run();
+}
+
+template <typename Type, typename Op>
+void reduce_copy(const ReduceCopyArgs& args) {
+  const bool pair = args.source_count == 2 && args.destination_count == 1 &&
+                    args.nontemporal_mask == 0 && args.average_over <= 1;
+  return pair ? reduce_pair<Type, Op>(args) : reduce_any<Type, Op>(args);
 }
 
 template <typename Type>

@@ -84,9 +84,11 @@ class Tariff {
 
 PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const PriceInput& input) {
   const Tariff tariff(counts, costs, input);
+  // A rank's lanes share its thread: the last one has the others' steps before it.
+  const std::uint64_t other_lanes = beyond(counts.max_steps, counts.lane_steps);
   const Amounts path =
-      amounts(counts.depth, counts.path_steps, counts.path_operands, counts.path_remotes,
-              counts.path_transfers)
+      amounts(counts.depth, counts.path_steps + other_lanes, counts.path_operands,
+              counts.path_remotes, counts.path_transfers)
           .far(counts.far_depth, std::max(counts.path_far_chunks, counts.host_far_chunks))
           .busy(beyond(counts.max_far_transfers, 2 * std::uint64_t{counts.far_depth}),
                 counts.max_far_operands);

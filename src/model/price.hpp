@@ -2,7 +2,9 @@
 // Price of a schedule by alpha-beta on the counts read off it: which algorithm `auto` takes until
 // the topology model replaces this file's constants.
 //
-//   path  = depth*alpha + path_steps*step + path_operands*piece*beta     one slice, first to last
+//   path  = depth*alpha + (path_steps + others)*step + path_operands*piece*beta
+//           of one slice, first to last; others: the steps of a rank's other lanes, which its
+//           thread takes first
 //   lane  = the same of the lane that takes longest for a slice
 //   work  = steps*step + operands*piece*beta                             a rank's own, of a slice
 //   turns = messages/slots*(alpha + step) + chunks/slots*piece*(wire + 2*beta)   of a connection

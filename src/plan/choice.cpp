@@ -12,9 +12,11 @@
 namespace tutti {
 namespace {
 
-// Slot sizes: small ones keep the pipe's fill short, large ones spread the cost of a step.
+// Slot sizes: small ones keep the pipe's fill short, large ones spread the cost of a step. Flagged
+// ones are eight, so that in a row of small calls messages of one way are under way together, and
+// ranks that share a core change seldom; larger messages than fit are as fast in slots.
 constexpr std::array kShapes{
-    PlanShape{Protocol::kFlagged, 1, 2, 0},       PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
+    PlanShape{Protocol::kFlagged, 1, 8, 0},       PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 16 << 10},  PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 128 << 10}, PlanShape{Protocol::kDirect, 1, 2, 0},
 };
@@ -99,7 +101,14 @@ Result<Candidate> make_candidate(const Settings& settings, const Forced& forced,
                           .slot_bytes = forced.slot_bytes != 0 ? forced.slot_bytes : own.slot_bytes,
                           .arena_bytes = settings.arena_bytes,
                           .min_slices = std::max(forced.min_slices, 1u)}};
-  TUTTI_TRY_ASSIGN(c.message_bytes, message_capacity(algorithm, problem, c.options));
+  Result<std::uint64_t> capacity = message_capacity(algorithm, problem, c.options);
+  // A pair's cells are few where it has several connections, or messages of many chunks.
+  if (own.protocol == Protocol::kFlagged && forced.slots == 0)
+    for (std::uint32_t slots = own.slots / 2; !capacity && slots >= 2; slots /= 2) {
+      c.options.slots = slots;
+      capacity = message_capacity(algorithm, problem, c.options);
+    }
+  TUTTI_TRY_ASSIGN(c.message_bytes, std::move(capacity));
   return c;
 }
 

@@ -170,6 +170,12 @@ Result<std::uint64_t> lay_out_capacity(const ScheduleShape& shape, PlanOptions& 
   return o.slot_bytes - kSlotHeaderBytes;
 }
 
+// Of the protocols with cells.
+std::uint32_t cells_per_slot(const PlanOptions& o) {
+  return o.protocol == Protocol::kDirect ? 1
+                                         : static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
+}
+
 ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index,
                          std::uint32_t inbox_position) {
   const PlanOptions& o = plan.options;
@@ -180,7 +186,7 @@ ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index
                       .protocol = direct ? Protocol::kFlagged : o.protocol,
                       .slots = o.slots};
   if (o.protocol != Protocol::kSlots) {
-    spec.cells_per_slot = direct ? 1 : static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
+    spec.cells_per_slot = cells_per_slot(o);
     spec.first_cell = index * o.slots * spec.cells_per_slot;
     spec.slot_bytes = spec.cells_per_slot * kCellBytes;
   } else {
@@ -438,6 +444,7 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
   TUTTI_TRY_ASSIGN(plan.message_bytes, lay_out_capacity(plan.shape, plan.options));
   TUTTI_TRY(check_message(plan.shape, plan.message_bytes));
   plan.carve = carve_hash(algorithm, problem, options, plan.options.slot_bytes);
+  plan.cells = std::uint64_t{plan.options.slots} << 32 | cells_per_slot(plan.options);
   plan.id = plan_id(algorithm, problem, options);
   const RankProgram own = programs.program(rank);
   TUTTI_TRY(check_remotes(plan, own));

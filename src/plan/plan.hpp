@@ -77,6 +77,9 @@ struct PlanLane {
 struct Plan {
   std::uint64_t id = 0;     // equal on all ranks; travels in the operation's signature
   std::uint64_t carve = 0;  // equal for plans that lay the same connections over the same memory
+  // Equal for plans that divide a pair's cells alike, so that a connection's slots lie where they
+  // lay, whichever of them used it before. Of a plan in slots without meaning.
+  std::uint64_t cells = 0;
   Seal seal = Seal::kNone;
   const Algorithm* algorithm = nullptr;
   ScheduleShape shape;

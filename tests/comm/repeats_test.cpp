@@ -7,23 +7,21 @@
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
+#include <algorithm>
 #include <barrier>
-#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "calls.hpp"
-#include "comm/communicator.hpp"
-#include "comm/run_operations.hpp"
 #include "job.hpp"
+#include "repeating_member.hpp"
 #include "tests/seed.hpp"
 
 namespace tutti::test {
 namespace {
 
 using ::testing::HasSubstr;
-enum class Outcome { kEnded, kFailed, kElsewhere };
 
 // Each shape again and again between the others, at random places, from equal seeds.
 TEST(Repeats, GiveWhatOtherCallsGive) {
@@ -36,7 +34,10 @@ TEST(Repeats, GiveWhatOtherCallsGive) {
       for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather,
                                           kReduceScatter, kGather, kScatter, kAllToAll})
         for (const std::size_t count : {1, 2, 17, 130, 700})
-          shapes.push_back({.collective = collective, .count = count, .root = ranks / 2});
+          shapes.push_back({.collective = collective,
+                            .count = count,
+                            .root = static_cast<int>(random() % static_cast<unsigned>(ranks))});
+      std::shuffle(shapes.begin(), shapes.end(), random);
       for (int i = 0; i < 600; ++i) {
         // Of a few, so that they repeat; which few changes.
         CallCase one = shapes[(random() % 5 + static_cast<std::size_t>(i) / 50) % shapes.size()];
@@ -66,56 +67,6 @@ TEST(Repeats, AverageProductsAndTypesAreTheirOwn) {
       EXPECT_EQ(sum, 9 + 3 * n);
     }
   });
-}
-
-// One rank of a job, below the C API.
-struct Member {
-  std::unique_ptr<Communicator> communicator;
-  std::vector<float> in = std::vector<float>(4, 1), out = std::vector<float>(4);
-
-  [[nodiscard]] SmallCall small() {
-    return {.collective = Collective::kAllReduce,
-            .count = in.size(),
-            .input = in.data(),
-            .output = out.data()};
-  }
-  Status ordinary() {
-    HeldCall call{communicator.get(),
-                  {.collective = Collective::kAllReduce,
-                   .input = in.data(),
-                   .output = out.data(),
-                   .count = in.size()},
-                  nullptr};
-    return run_operations({&call, 1});
-  }
-  Outcome again(const SmallCall& call) {
-    Status ended;
-    if (!communicator->repeats().run(call, ended)) return Outcome::kElsewhere;
-    if (ended) return Outcome::kEnded;
-    message = ended.error().message;
-    return Outcome::kFailed;
-  }
-  Outcome again() { return again(small()); }
-  std::string message = {};
-};
-
-// Two ranks in threads of their own, each with a call that repeats; then `body`.
-void with_two(const std::function<void(Rank, Member&, std::barrier<>&)>& body,
-              const Config& config = {}) {
-  const UniqueId id = *create_unique_id({.interfaces = "lo"});
-  std::barrier<> together(2);
-  const auto rank_body = [&](Rank rank) {
-    Member member;
-    auto made = Communicator::create(id, rank, 2, {.config = config, .cancel = {}});
-    ASSERT_TRUE(made) << made.error().message;
-    member.communicator = *std::move(made);
-    EXPECT_EQ(member.again(), Outcome::kElsewhere);
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary());
-    body(rank, member, together);
-    together.arrive_and_wait();
-  };
-  std::jthread other([&] { rank_body(1); });
-  rank_body(0);
 }
 
 TEST(Repeats, RunWhatHasRepeated) {

@@ -118,12 +118,14 @@ TEST(ScheduleCounts, AFurtherSliceTakesNoMoreStepsThanTheLane) {
     }
 }
 
-TEST(Price, OneSliceCostsItsPath) {
+TEST(Price, OneSliceCostsItsPathBehindTheStepsOfOtherLanes) {
   for (const char* name : {"ring", "tree", "hierarchical"}) {
     const ScheduleCounts counts = counted(name, 16);
+    const std::uint64_t others = counts.max_steps - counts.lane_steps;
+    EXPECT_EQ(others == 0, std::string_view(name) == "ring");
     const double piece = 4096.0 / counts.chunks;
     const double expected = counts.depth * kCosts.alpha_ns +
-                            static_cast<double>(counts.path_steps) * kCosts.step_ns +
+                            static_cast<double>(counts.path_steps + others) * kCosts.step_ns +
                             static_cast<double>(counts.path_operands) * piece * 0.5;
     EXPECT_DOUBLE_EQ(price(counts, 4096, 1), expected) << name;
     EXPECT_DOUBLE_EQ(price(counts, 4096, 1, 2), expected) << name;

@@ -213,6 +213,18 @@ TEST(Choice, DirectPlansNeedMemoryWithinReach) {
   EXPECT_NE(rank("auto", 64 << 20, PeerAccess::kMapped).front(), Protocol::kDirect);
 }
 
+TEST(Choice, FlaggedPlansOfManyConnectionsHaveFewerSlots) {
+  const auto slots_of = [](std::string_view name) {
+    const auto all = contenders(settings_of(2), named(name), all_reduce(2));
+    return all && !all->front().candidates.empty() ? all->front().candidates.front().options.slots
+                                                   : 0;
+  };
+  EXPECT_EQ(slots_of("one_shot@flagged"), 8u);
+  EXPECT_EQ(slots_of("one_shot@flagged:replicas=4"), 4u);
+  EXPECT_EQ(slots_of("one_shot@flagged:replicas=8"), 2u);
+  EXPECT_EQ(slots_of("one_shot@flagged:replicas=8:slots=4"), 0u);  // is told, if it is forced
+}
+
 TEST(SizeClasses, HoldTheSizesNearestToThem) {
   EXPECT_EQ(size_class(1), 0u);
   EXPECT_EQ(size_class(UINT64_MAX), kSizeClasses - 1);

@@ -54,6 +54,7 @@ TEST(Plan, EndsAgreeAndRegionsAreDisjoint) {
           for (const Plan& plan : plans) {
             EXPECT_EQ(plan.id, plans[0].id);
             EXPECT_EQ(plan.carve, plans[0].carve);
+            EXPECT_EQ(plan.cells, plans[0].cells);
             EXPECT_EQ(plan.message_bytes, plans[0].message_bytes);
             for (const auto& spec : plan.sends) sent.insert(key(spec));
             std::map<std::uint64_t, std::uint64_t> regions;  // of this rank's inbox
@@ -357,6 +358,20 @@ TEST(Plan, BlocksAndRootsAreThoseOfTheRanks) {
     EXPECT_EQ(plan->shape.root, 2);
     EXPECT_EQ(plan->recvs.empty(), rank == 2) << rank;
   }
+}
+
+// So that calls of any kind may alternate without a wait for each other's cells.
+TEST(Plan, CellsAreDividedByTheConnectionsOfAPairAlone) {
+  const auto cells = [](const char* algorithm, const Problem& problem) {
+    return compile_plan(**find_algorithm(algorithm), problem, {.protocol = Protocol::kFlagged}, 0)
+        ->cells;
+  };
+  const std::uint64_t one = cells("butterfly", {.collective = Collective::kAllReduce, .ranks = 4});
+  EXPECT_EQ(cells("ring", {.collective = Collective::kAllGather, .ranks = 4}), one);
+  for (const Rank root : {0, 1})
+    EXPECT_EQ(cells("butterfly", {.collective = Collective::kBroadcast, .ranks = 4, .root = root}),
+              one);
+  EXPECT_NE(cells("tree", {.collective = Collective::kBroadcast, .ranks = 2}), one);
 }
 
 }  // namespace
