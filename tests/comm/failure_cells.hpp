@@ -88,9 +88,9 @@ inline constexpr Row kRows[] = {
     {"five_descriptors_rank_0", Fault::kDescriptors, 0, Backing::kMemfd, 5},
     {"eight_descriptors", Fault::kDescriptors, 1, Backing::kMemfd, 8},
 #endif
-    {"no_space", Fault::kSpace},
-    {"no_space_rank_0", Fault::kSpace, 0},
-    {"no_space_no_memfd", Fault::kSpace, 1, Backing::kFile},
+    // The first rank alone makes files.
+    {"no_space", Fault::kSpace, 0},
+    {"no_space_no_memfd", Fault::kSpace, 0, Backing::kFile},
     {"no_space_flight_file", Fault::kSpace, 0, Backing::kFlight},
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     // A sanitizer's own allocator ends the process.

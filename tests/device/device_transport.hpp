@@ -30,7 +30,7 @@ class DeviceTransport final : public Transport {
   [[nodiscard]] Status connect(Rank peer, Deadline deadline) override {
     if (job_ == nullptr) return make_error(Code::kInvalidUsage, "connect before listen");
     if (peer < 0 || peer >= ranks_) return make_error(Code::kInvalidArgument, "no such rank");
-    if (ranks_ == 1) return {};
+    if (peer == rank_) return {};
     TUTTI_TRY(job_->await_members(deadline));
     TUTTI_TRY(job_->prepare());
     connected_ = true;
