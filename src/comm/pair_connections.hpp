@@ -14,6 +14,7 @@
 #include "comm/membership.hpp"
 #include "comm/transfer.hpp"
 #include "exec/host_executor.hpp"
+#include "exec/store_gauge.hpp"
 #include "transports/connection.hpp"
 #include "transports/pair_ring.hpp"
 #include "transports/pair_slots.hpp"
@@ -29,6 +30,7 @@ struct PairFlow {
   enum class Form : std::uint8_t { kClosed, kRing, kSlots } form = Form::kClosed;
   PairRing ring = {};               // kRing
   Connection connection = {};       // kSlots
+  StoreGauge gauge = {};            // of what a send writes to the ring
   std::uint64_t message_bytes = 0;  // the most that one message carries
   std::vector<Transfer> calls = {};
   std::size_t next = 0;                 // the call at hand

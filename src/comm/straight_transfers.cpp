@@ -16,21 +16,21 @@ namespace {
 // Of more transfers than these, what comes first is to be taken first.
 constexpr std::size_t kMostTransfers = 32;
 
-// The ring of a transfer that is one message between ranks that share memory and have met; else
+// The flow of a transfer that is one message between ranks that share memory and have met; else
 // null.
-PairRing* ring_of(PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
+PairFlow* flow_of(PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
   PairFlow* const flow = pairs.find(transfer.peer, transfer.direction);
   const bool fits =
       flow != nullptr && flow->form == PairFlow::Form::kRing && bytes <= flow->message_bytes;
-  return fits ? &flow->ring : nullptr;
+  return fits ? flow : nullptr;
 }
 
 bool send_at_once(PairConnections& pairs, const Transfer& transfer) {
   const std::uint64_t bytes = transfer.bytes();
-  PairRing* const ring = ring_of(pairs, transfer, bytes);
-  if (ring == nullptr || !can_send(*ring, bytes)) return false;
-  std::memcpy(send_place(*ring, bytes), transfer.buffer, bytes);
-  commit(*ring, transfer.message_signature(), bytes);
+  PairFlow* const flow = flow_of(pairs, transfer, bytes);
+  if (flow == nullptr || !can_send(flow->ring, bytes)) return false;
+  copy_for_reader(flow->gauge, send_place(flow->ring, bytes), transfer.buffer, bytes);
+  commit(flow->ring, transfer.message_signature(), bytes);
   pairs.note_sent(bytes);
   return true;
 }
@@ -38,16 +38,17 @@ bool send_at_once(PairConnections& pairs, const Transfer& transfer) {
 // Looks at most `looks` times, which are counted down.
 bool receive_at_once(PairConnections& pairs, const Transfer& transfer, std::uint32_t& looks) {
   const std::uint64_t bytes = transfer.bytes();
-  PairRing* const ring = ring_of(pairs, transfer, bytes);
-  if (ring == nullptr) return false;
-  while (!can_recv(*ring)) {
+  PairFlow* const flow = flow_of(pairs, transfer, bytes);
+  if (flow == nullptr) return false;
+  PairRing& ring = flow->ring;
+  while (!can_recv(ring)) {
     if (looks == 0) return false;
     --looks;
     Waiter::relax();
   }
-  if (recv_signature(*ring) != transfer.message_signature()) return false;
-  std::memcpy(transfer.buffer, recv_place(*ring, bytes), bytes);
-  release(*ring, bytes);
+  if (recv_signature(ring) != transfer.message_signature()) return false;
+  std::memcpy(transfer.buffer, recv_place(ring, bytes), bytes);
+  release(ring, bytes);
   return true;
 }
 

@@ -121,7 +121,7 @@ bool Transfers::is_expected(PairFlow& flow, std::uint64_t said) {
 bool Transfers::send_by_ring(PairFlow& flow, std::uint64_t bytes, const std::byte* from) {
   PairRing& ring = flow.ring;
   if (!can_send(ring, bytes)) return false;
-  std::memcpy(send_place(ring, bytes), from, bytes);
+  copy_for_reader(flow.gauge, send_place(ring, bytes), from, bytes);
   commit(ring, flow.message_signature, bytes);
   return true;
 }

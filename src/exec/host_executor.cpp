@@ -18,8 +18,6 @@ namespace {
 // less.
 constexpr std::uint64_t kBounceBytes = 128 << 10;
 constexpr std::uint64_t kLeastPieceBytes = 4096;
-// Smaller messages are read as soon as they are there, which memory is late for.
-constexpr std::uint64_t kLeastGaugedBytes = 16 << 10;
 
 }  // namespace
 
@@ -307,7 +305,7 @@ bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
   const bool receives = step.sources == 1 && source.kind == OperandKind::kRecv;
   placed_ = receives ? received_at(recvs_[source.connection]) : nullptr;
   if (placed_ != nullptr) traffic_.placed_bytes += state.bytes;
-  if (state.bytes >= kLeastGaugedBytes && fills_shared_slots(step))
+  if (state.bytes >= StoreGauge::kLeastBytes && fills_shared_slots(step))
     fire_timed(step, state);
   else
     run_chunks(step, state);

@@ -6,11 +6,12 @@
 // virtual machine does not say, and moves), so a step's times are compared. What a rank decides
 // concerns its own stores alone.
 //
-// Pure: times are given. One thread at a time.
+// The gauge is pure: times are given. One thread at a time.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace tutti {
@@ -42,6 +43,8 @@ class StoreGauge {
 
   // Both ways in turn, to begin with; of these the first ones meet memory for the first time.
   static constexpr std::uint32_t kFirstTurns = 6, kUntimedTurns = 2;
+  // Smaller messages are read as soon as they are there, which memory is late for.
+  static constexpr std::uint64_t kLeastBytes = 16 << 10;
   static constexpr std::uint32_t kTurnsPerTime = 8;    // of the cheaper way, one is timed
   static constexpr std::uint32_t kTurnsPerTrial = 64;  // one goes the other way
   static constexpr double kForget = 1.25;
@@ -54,5 +57,9 @@ class StoreGauge {
   std::array<double, 2> least_ns_per_byte_{};  // of late, by Way; 0: not timed yet
   std::uint32_t turn_ = 0;
 };
+
+// Copies a message to memory that another core reads. Fenced: a release store after it publishes
+// all bytes.
+void copy_for_reader(StoreGauge& gauge, std::byte* to, const std::byte* from, std::uint64_t bytes);
 
 }  // namespace tutti
