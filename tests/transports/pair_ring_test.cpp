@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
-#include <vector>
 
 #include "transports/connection.hpp"
 
@@ -33,8 +33,9 @@ struct Pair {
   void receive(std::uint64_t bytes, int value) {
     ASSERT_TRUE(can_recv(receiver));
     ASSERT_EQ(recv_signature(receiver), bytes + 1);
-    const std::vector<std::byte> expected(bytes, static_cast<std::byte>(value));
-    ASSERT_EQ(std::memcmp(recv_place(receiver, bytes), expected.data(), bytes), 0);
+    const std::byte* const payload = recv_place(receiver, bytes);
+    ASSERT_TRUE(std::all_of(payload, payload + bytes,
+                            [value](std::byte each) { return each == std::byte(value); }));
     release(receiver, bytes);
   }
 };
