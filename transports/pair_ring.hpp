@@ -8,9 +8,8 @@
 //
 // Invariants:
 // * Message numbers are absolute. Cell of message k = k mod cells, a power of two; its word
-// `number`, the last
-//   that is written, is k + 1, and that word never holds anything else. So a cell says of which
-//   message it is, and no other word is published.
+//   `number`, the last that is written, is k + 1, and that word never holds anything else. So a
+//   cell says of which message it is, and no other word is published.
 // * Where a payload lies follows from the sizes of all messages before, which both ends know from
 //   their calls: a receiver compares the signature, which has the count, before it looks for the
 //   payload.

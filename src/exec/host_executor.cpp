@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "schedule/block_map.hpp"
 #include "transports/connection_ops.hpp"
 
@@ -305,10 +304,15 @@ bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
   const bool receives = step.sources == 1 && source.kind == OperandKind::kRecv;
   placed_ = receives ? received_at(recvs_[source.connection]) : nullptr;
   if (placed_ != nullptr) traffic_.placed_bytes += state.bytes;
-  if (state.bytes >= StoreGauge::kLeastBytes && fills_shared_slots(step))
-    fire_timed(step, state);
-  else
+  if (state.bytes < StoreGauge::kLeastBytes || !fills_shared_slots(step)) {
     run_chunks(step, state);
+    return true;
+  }
+  StoreGauge& gauge = gauges_[static_cast<std::size_t>(&step - plan_.steps.data())];
+  store_gauged(gauge, state.bytes, [&](StoreGauge::Way way) {
+    around_ = way == StoreGauge::Way::kAround;
+    run_chunks(step, state);
+  });
   return true;
 }
 
@@ -318,17 +322,6 @@ bool HostExecutor::fills_shared_slots(const PlanStep& step) const {
   return std::ranges::any_of(written, [this](const PlanOperand& operand) {
     return operand.kind == OperandKind::kSend && sends_[operand.connection].state->posts == nullptr;
   });
-}
-
-void HostExecutor::fire_timed(const PlanStep& step, const LaneState& state) {
-  StoreGauge& gauge = gauges_[static_cast<std::size_t>(&step - plan_.steps.data())];
-  const StoreGauge::Turn turn = gauge.next();
-  around_ = turn.way == StoreGauge::Way::kAround;
-  const std::int64_t began_ns = turn.timed ? now_ns() : 0;
-  run_chunks(step, state);
-  if (turn.timed)
-    gauge.took(turn.way,
-               static_cast<double>(now_ns() - began_ns) / static_cast<double>(state.bytes));
 }
 
 void HostExecutor::run_chunks(const PlanStep& step, const LaneState& state) {

@@ -42,7 +42,7 @@ struct TrafficCounters {
   std::uint64_t messages = 0;       // sent
   std::uint64_t payload_bytes = 0;  // sent
   std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
-  std::uint64_t around_bytes = 0;   // of these, stored around the cache
+  std::uint64_t around_bytes = 0;   // of these, stored around the cache (not of sends)
   std::uint64_t read_bytes = 0;     // of peers' memory
   std::uint64_t stored_bytes = 0;   // in peers' memory
   std::uint64_t placed_bytes = 0;   // received straight into the output, without a copy
@@ -171,7 +171,6 @@ class HostExecutor {
   void withdraw_offers(const std::byte* begin, const std::byte* end);
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
   bool fire(const PlanStep& step, const LaneState& state);
-  void fire_timed(const PlanStep& step, const LaneState& state);
   void run_chunks(const PlanStep& step, const LaneState& state);
   [[nodiscard]] bool fills_shared_slots(const PlanStep& step) const;
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;

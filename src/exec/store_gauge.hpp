@@ -13,6 +13,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "base/clock.hpp"
 
 namespace tutti {
 
@@ -58,8 +61,27 @@ class StoreGauge {
   std::uint32_t turn_ = 0;
 };
 
+// Has `store` store a message of so many bytes, the way that the gauge says: store(way).
+template <typename Store>
+void store_gauged(StoreGauge& gauge, std::uint64_t bytes, Store&& store) {
+  const StoreGauge::Turn turn = gauge.next();
+  const std::int64_t began_ns = turn.timed ? now_ns() : 0;
+  store(turn.way);
+  if (turn.timed)
+    gauge.took(turn.way, static_cast<double>(now_ns() - began_ns) / static_cast<double>(bytes));
+}
+
+// Copies a message of kLeastBytes at least.
+void copy_gauged(StoreGauge& gauge, std::byte* to, const std::byte* from, std::uint64_t bytes);
+
 // Copies a message to memory that another core reads. Fenced: a release store after it publishes
 // all bytes.
-void copy_for_reader(StoreGauge& gauge, std::byte* to, const std::byte* from, std::uint64_t bytes);
+inline void copy_for_reader(StoreGauge& gauge, std::byte* to, const std::byte* from,
+                            std::uint64_t bytes) {
+  if (bytes >= StoreGauge::kLeastBytes) [[unlikely]]
+    copy_gauged(gauge, to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
+}
 
 }  // namespace tutti

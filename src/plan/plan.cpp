@@ -32,6 +32,7 @@ constexpr std::uint64_t kVerifyBudget = 2000;
 constexpr std::int32_t kMostWholeRanks = kDebugBuild ? 128 : 16;
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;  // of a slice's bytes
+
 // (source, destination, tag): the name of a connection.
 using Edge = std::tuple<Rank, Rank, Tag>;
 

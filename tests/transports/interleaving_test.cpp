@@ -70,30 +70,17 @@ class Word {
   rl::atomic<std::uint64_t> word_;
 };
 
-// A plain word: two unordered accesses are a data race.
-class Plain {
- public:
-  Plain& operator=(std::uint64_t value) {
-    word_(RL_INFO) = value;
-    return *this;
-  }
-  operator std::uint64_t() const { return word_(RL_INFO); }
-
- private:
-  mutable rl::var<std::uint64_t> word_;
-};
-
 struct CheckedCell {
   Word<Role::kEpoch> epoch;
   Word<Role::kSignature> signature;
-  Plain payload;
+  PlainWord payload;
 };
 struct CheckedWords {
   Word<Role::kProduced> produced;
   Word<Role::kConsumed> consumed;
 };
 struct CheckedSlot {
-  Plain signature, bytes, payload;
+  PlainWord signature, bytes, payload;
 };
 
 constexpr std::uint32_t kSlots = 2;
@@ -116,7 +103,7 @@ struct CheckedConnection {
 CheckedSlot& slot_header(const CheckedConnection& c, std::uint32_t slot) { return c.arena[slot]; }
 
 struct CheckedView {
-  std::array<Plain*, 2> pieces;
+  std::array<PlainWord*, 2> pieces;
 };
 CheckedView payload_of(const CheckedConnection& c, std::uint32_t slot) {
   if (c.protocol == Protocol::kSlots) return {{&c.arena[slot].payload, nullptr}};

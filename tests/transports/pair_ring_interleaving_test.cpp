@@ -47,19 +47,6 @@ class RingWord {
   rl::atomic<std::uint64_t> word_;
 };
 
-// A plain word: two unordered accesses are a data race.
-class PlainWord {
- public:
-  PlainWord& operator=(std::uint64_t value) {
-    word_(RL_INFO) = value;
-    return *this;
-  }
-  operator std::uint64_t() const { return word_(RL_INFO); }
-
- private:
-  mutable rl::var<std::uint64_t> word_;
-};
-
 struct CheckedCell {
   RingWord<Role::kNumber> number;
   PlainWord signature, payload;

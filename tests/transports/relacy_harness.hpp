@@ -51,6 +51,19 @@ namespace tutti::interleaving {
   }
 }
 
+// A plain word: two unordered accesses are a data race.
+class PlainWord {
+ public:
+  PlainWord& operator=(std::uint64_t value) {
+    word_(RL_INFO) = value;
+    return *this;
+  }
+  operator std::uint64_t() const { return word_(RL_INFO); }
+
+ private:
+  mutable rl::var<std::uint64_t> word_;
+};
+
 // relacy replaces operator new while it runs, so what it prints goes into a buffer that never
 // grows; the rest of a long report is dropped.
 class FixedBuffer : public std::streambuf {
