@@ -49,7 +49,7 @@ struct Shared {
 enum class Point {
   kMoment,   // a random while after the call has begun, or after its end
   kCounted,  // a random call of the system in it, or none
-  kFirst,    // its first one
+  kFirst,    // its first one, which an all-reduce needs at the latest where it waits for the others
 };
 
 // One rank's way through everything; the victim meets its fault on it.
@@ -63,6 +63,7 @@ class Script {
         phase_(cell.phase),
         cell_(cell),
         random_(seed),
+        for_certain_(for_certain),
         point_(for_certain          ? Point::kFirst
                : random_() % 2 == 0 ? Point::kMoment
                                     : Point::kCounted),
@@ -284,6 +285,7 @@ class Script {
   bool call(Phase inside, Body&& body) {
     const std::int64_t start = now_ns();
     const bool counts = victim_ && inside == phase_ && point_ != Point::kMoment && cell_.inside();
+    if (!victim_ && for_certain_ && inside == phase_) await_victim();
     if (victim_) shared_.victim_in = inside;
     if (counts) hold_at_call(point_ == Point::kFirst ? 1 : some_call(), [this] { meet_here(); });
     const tuttiResult_t code = body();
@@ -295,6 +297,12 @@ class Script {
       std::strncpy(record_.text, tuttiGetLastError(nullptr), sizeof record_.text - 1);
     }
     return code == tuttiSuccess;
+  }
+
+  // Where peers that came first left it nothing to wait for, a call may ask the system for nothing.
+  void await_victim() const {
+    if (phase_ != Phase::kInConnect && phase_ != Phase::kInReduce) return;
+    while (shared_.victim_in.load() != phase_) ::sched_yield();
   }
 
   void await_others() const {
@@ -309,6 +317,7 @@ class Script {
   const Phase phase_;
   const Cell& cell_;
   std::mt19937 random_;
+  const bool for_certain_;
   const Point point_;  // after random_, which draws it
   Shared& shared_;
   tuttiComm_t comm_ = nullptr, part_ = nullptr;
