@@ -85,7 +85,9 @@ bool proved_by_tests(const Algorithm& algorithm, const Problem& problem,
   const std::uint32_t w = arrangement.replicas;
   const bool ranks_listed = (p >= 1 && p <= 33) || p == 48 || p == 64 || p == 96 || p == 128;
   const bool listed = ranks_listed && (w == 1 || w == 2 || w == 4);
-  const bool listed_of_many = algorithm.name == "one_shot" && w == 1 && (p == 256 || p == 512) &&
+  const bool among_many =
+      algorithm.name == "one_shot" || algorithm.name == "butterfly" || algorithm.name == "tree";
+  const bool listed_of_many = among_many && w == 1 && (p == 256 || p == 512) &&
                               problem.collective == Collective::kAllReduce;
   return (is_in(all_algorithms()) || is_in(direct_algorithms())) && (listed || listed_of_many) &&
          arrangement.by_number() && check_problem(algorithm, problem).has_value();

@@ -34,8 +34,8 @@ struct Arrangement {
 // Did the test suite prove this very arrangement? The list: every family with its default
 // parameters and every direct form, each collective that it supports with each root, at 1 to 33,
 // 48, 64, 96 and 128 ranks by number, with 1, 2 and 4 replicas (tests/algorithms/proved_test.cpp);
-// and one_shot's all-reduce at 256 and 512 ranks, once: every rank would prove it at its first
-// call.
+// and the all-reduce of one_shot, butterfly and tree at 256 and 512 ranks, once: every rank would
+// prove it at its first call.
 [[nodiscard]] bool proved_by_tests(const Algorithm& algorithm, const Problem& problem,
                                    const Arrangement& arrangement);
 

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -12,15 +13,22 @@
 namespace tutti {
 namespace {
 
-// Plain bytes, and behind them the orders: between equal builds, as the settings' size has shown.
-struct Announcement {
+// What rank 0 decides. Plain bytes: between equal builds, as its settings' size shows.
+struct Decision {
   Settings settings;
   ChoiceTable table;
+};
+// The same with a layout; behind it come the orders.
+struct Announcement {
+  Decision decision;
   std::array<char, 256> order_source{};  // for people
 };
 
-// All ranks compare the same values, so all find the same difference.
-Status compare_settings(const Membership& members, std::span<const Settings> all) {
+// Where hashes of settings differ, which all ranks see: in what? All compare the same values, so
+// all find the same difference.
+Status find_difference(const Membership& members, const Settings& own, Deadline deadline) {
+  TUTTI_TRY_ASSIGN(const std::vector<Settings> all,
+                   members.control().allgather_values(own, deadline));
   for (Rank rank = 1; rank < members.ranks(); ++rank) {
     const std::optional<Difference> difference =
         first_difference(all.front(), all[static_cast<std::size_t>(rank)]);
@@ -33,7 +41,8 @@ Status compare_settings(const Membership& members, std::span<const Settings> all
                     value(difference->b), members.describe(rank)),
         rank);
   }
-  return {};
+  return make_error(Code::kInternalError,
+                    "the ranks' settings have different hashes, but do not differ");
 }
 
 // On rank 0: takes a layout and the job's cores, and prices again where groups, cores or the wire
@@ -67,7 +76,7 @@ void adopt(Agreement& own, const AgreedLayout& laid, std::int32_t cores, const C
 // Rank 0 decides again, now that it knows the hosts: settings, table and orders go to all.
 Status agree_again(Agreement& own, const Membership& members, AgreedLayout laid,
                    Deadline deadline) {
-  Announcement head{own.settings, own.table};
+  Announcement head{{own.settings, own.table}};
   laid.source.copy(head.order_source.data(), head.order_source.size() - 1);
   std::vector<std::byte> announced(sizeof head);
   std::memcpy(announced.data(), &head, sizeof head);
@@ -75,8 +84,8 @@ Status agree_again(Agreement& own, const Membership& members, AgreedLayout laid,
   announced.insert(announced.end(), orders.begin(), orders.end());
   TUTTI_TRY(members.control().allgather({}, deadline, announced).map([](const auto&) {}));
   std::memcpy(static_cast<void*>(&head), announced.data(), sizeof head);
-  own.settings = head.settings;
-  own.table = head.table;
+  own.settings = head.decision.settings;
+  own.table = head.decision.table;
   head.order_source.back() = 0;
   own.order_source = printable(head.order_source.data());
   TUTTI_TRY(check_settings(own.settings));
@@ -97,9 +106,11 @@ Result<Agreement> propose_agreement(const Membership& members) {
   Agreement own;
   Settings& settings = own.settings;
   TUTTI_TRY_ASSIGN(settings, make_settings(members.config(), usable_cpus()));
-  settings.cores_hash = seat_hash(topology::seat_of_this_thread());
-  settings.machine_cores = machine_cpus();
-  settings.machine = boot_identity();
+  own.facts.uniform_hash = uniform_hash(settings);
+  own.facts.machine = boot_identity();
+  own.facts.cores_hash = seat_hash(topology::seat_of_this_thread());
+  own.facts.cores = settings.cores;
+  own.facts.machine_cores = machine_cpus();
   own.machine.cores = settings.cores;
   if (members.rank() != 0) return own;
   own.measured = apply_profile(members.config(), members.log(), settings);
@@ -116,15 +127,21 @@ Status agree(Agreement& own, const Membership& members, const Transport& transpo
              const AccessView& access, Deadline deadline) {
   const Config& config = members.config();
   const OwnPlace place = look_at_own_place(config, members.rank(), members.peers());
-  own.settings.direct = access;
-  own.settings.interest = place.interest;
-  own.settings.seat_hash = seat_hash(place.seat);
-  TUTTI_TRY_ASSIGN(const std::vector<Settings> all,
+  own.facts.direct = access;
+  own.facts.interest = place.interest;
+  own.facts.seat_hash = seat_hash(place.seat);
+  Decision decision{own.settings, own.table};
+  TUTTI_TRY_ASSIGN(const std::vector<RankFacts> all,
                    members.control().allgather_values(
-                       own.settings, deadline, std::as_writable_bytes(std::span(&own.table, 1))));
-  TUTTI_TRY(compare_settings(members, all));
-  own.settings = all.front();
-  for (const Settings& other : all)
+                       own.facts, deadline, std::as_writable_bytes(std::span(&decision, 1))));
+  const auto differs = [&](const RankFacts& other) {
+    return other.uniform_hash != all.front().uniform_hash;
+  };
+  if (std::ranges::any_of(all, differs)) return find_difference(members, own.settings, deadline);
+  own.settings = decision.settings;
+  own.table = decision.table;
+  own.settings.direct = all.front().direct;
+  for (const RankFacts& other : all)
     if (other.direct.access < own.settings.direct.access) own.settings.direct = other.direct;
   TUTTI_TRY(check_settings(own.settings));
   own.machine = machine_of(members.rank(), all, members.peers());

@@ -19,6 +19,7 @@ namespace tutti {
 // Equal on all ranks but where it says so.
 struct Agreement {
   Settings settings;
+  RankFacts facts;                     // this rank's own
   ChoiceTable table;                   // rank 0's
   RankOrders orders;                   // the same
   std::string order_source;            // whence these come, for people; empty: by number, unasked
@@ -32,7 +33,7 @@ struct Agreement {
   [[nodiscard]] std::string order_text() const;
 };
 
-// What this rank would have, and rank 0's table: before the ranks have met, since only rank 0
+// What this rank would have, and rank 0's table too: before the ranks have met, since only rank 0
 // prices, and may do so while the others come. Errors: those of make_settings() and make_table().
 [[nodiscard]] Result<Agreement> propose_agreement(const Membership& members);
 

@@ -49,7 +49,7 @@ std::uint64_t seat_hash(const Seat& seat) {
   return hash_bytes({reinterpret_cast<const char*>(&seat), sizeof seat});
 }
 
-bool layout_matters(std::span<const Settings> all, const std::vector<PeerInfo>& peers) {
+bool layout_matters(std::span<const RankFacts> all, const std::vector<PeerInfo>& peers) {
   // Two ranks stand in one order only.
   if (all.size() < 3 || all.front().interest == Interest::kOff) return false;
   std::map<std::uint64_t, std::uint64_t> seats;  // by host, of its first rank

@@ -31,7 +31,7 @@ struct OwnPlace {
 [[nodiscard]] std::uint64_t seat_hash(const topology::Seat& seat);
 
 // Is there anything to lay out? All ranks find the same.
-[[nodiscard]] bool layout_matters(std::span<const Settings> all,
+[[nodiscard]] bool layout_matters(std::span<const RankFacts> all,
                                   const std::vector<PeerInfo>& peers);
 
 struct AgreedLayout {

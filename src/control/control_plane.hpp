@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining a job and talking to its members: unique id, authenticated connections, log-step
-// exchange, one service thread a rank, death notices.
+// Joining a job and talking to its members: unique id, authenticated connections, exchanges
+// along a tree, one service thread a rank, death notices.
 //
 // Every connection is proved by both ends with HMAC-SHA-256 over both nonces, role, ranks and
 // session (the secret never leaves the process); Unix sockets also check the peer's uid. The

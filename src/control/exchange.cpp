@@ -4,39 +4,58 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace tutti::control {
 namespace {
 
-Rank shifted(Rank rank, std::int64_t by, std::int32_t ranks) {
-  return static_cast<Rank>(((rank + by) % ranks + ranks) % ranks);
+std::uint32_t levels_of(std::int32_t ranks) {
+  return static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint32_t>(ranks) - 1));
+}
+
+// What a rank does in a round: up the tree, then down.
+struct Part {
+  bool down = false;
+  Rank distance = 0;     // between a child and its parent in this round
+  Rank child = kNoRank;  // this rank, or a child of it; kNoRank: it has no part
+};
+
+Part part_of(Rank rank, std::int32_t ranks, std::uint32_t round) {
+  const std::uint32_t levels = levels_of(ranks);
+  Part part{.down = round >= levels,
+            .distance = Rank{1} << (round < levels ? round : 2 * levels - 1 - round)};
+  if (rank % (2 * part.distance) == part.distance)
+    part.child = rank;
+  else if (rank % (2 * part.distance) == 0 && rank + part.distance < ranks)
+    part.child = rank + part.distance;
+  return part;
+}
+
+// kNoRank: nobody.
+Rank target_of(Rank rank, const Part& part) {
+  if (part.child == kNoRank || (part.child == rank) == part.down) return kNoRank;
+  return part.down ? part.child : rank - part.distance;
 }
 
 }  // namespace
 
-std::vector<Rank> exchange_targets(Rank rank, std::int32_t ranks) {
+std::vector<Rank> exchange_targets(const Circle& circle) {
   std::vector<Rank> targets;
-  for (std::int64_t distance = 1; distance < ranks; distance *= 2) {
-    targets.push_back(shifted(rank, distance, ranks));
+  for (std::uint32_t round = 0; round < exchange_rounds(circle.size); ++round) {
+    const Rank to = target_of(circle.place, part_of(circle.place, circle.size, round));
+    targets.push_back(to == kNoRank ? kNoRank : circle.rank_at(to));
   }
   return targets;
 }
 
-std::vector<Rank> exchange_targets(const Circle& circle) {
-  std::vector<Rank> targets = exchange_targets(circle.place, circle.size);
-  std::ranges::transform(targets, targets.begin(), circle.rank_at);
-  return targets;
-}
-
-std::uint32_t exchange_rounds(std::int32_t ranks) {
-  return static_cast<std::uint32_t>(exchange_targets(0, ranks).size());
-}
+std::uint32_t exchange_rounds(std::int32_t ranks) { return 2 * levels_of(ranks); }
 
 Contacts find_contacts(const Circle& circle, const std::function<const Member&(Rank)>& member_of) {
   const Member& self = member_of(circle.rank_at(circle.place));
   Contacts contacts;
+  // A child is sent to once, and so is the parent.
   for (const Rank peer : exchange_targets(circle))
-    contacts.emplace_back(peer, address_between(self, member_of(peer)));
+    if (peer != kNoRank) contacts.emplace_back(peer, address_between(self, member_of(peer)));
   return contacts;
 }
 
@@ -61,47 +80,42 @@ Exchange::Exchange(Rank rank, std::int32_t ranks, std::span<const std::byte> min
                    std::span<std::byte> announced)
     : rank_(rank),
       ranks_(ranks),
+      levels_(levels_of(ranks)),
       blob_bytes_(mine.size()),
-      blocks_(mine.begin(), mine.end()),
+      blobs_(mine.begin(), mine.end()),
       announced_(announced) {
-  blocks_.reserve(blob_bytes_ * static_cast<std::size_t>(ranks));
+  blobs_.reserve(blob_bytes_ * static_cast<std::size_t>(ranks));
 }
 
 Exchange::Round Exchange::round() {
-  const auto blobs =
-      static_cast<std::size_t>(std::min<std::int64_t>(distance_, ranks_ - distance_));
-  std::span<const std::byte> message = std::span(blocks_).first(blobs * blob_bytes_);
-  if (passes_on() && !announced_.empty()) {
-    outgoing_.assign(message.begin(), message.end());
-    outgoing_.insert(outgoing_.end(), announced_.begin(), announced_.end());
-    message = outgoing_;
+  const Part part = part_of(rank_, ranks_, number_);
+  Round round;
+  round.number = number_;
+  round.to = target_of(rank_, part);
+  if (round.to != kNoRank) {
+    round.message = blobs_;
+    if (part.down && !announced_.empty()) {
+      outgoing_.assign(blobs_.begin(), blobs_.end());
+      outgoing_.insert(outgoing_.end(), announced_.begin(), announced_.end());
+      round.message = outgoing_;
+    }
+  } else if (part.child != kNoRank) {
+    round.from = part.down ? rank_ - part.distance : part.child;
+    const std::int32_t blobs = part.down ? ranks_ : std::min(part.distance, ranks_ - part.child);
+    round.expected_bytes =
+        static_cast<std::size_t>(blobs) * blob_bytes_ + (part.down ? announced_.size() : 0);
   }
-  return {.number = number_,
-          .to = shifted(rank_, distance_, ranks_),
-          .from = shifted(rank_, -distance_, ranks_),
-          .message = message,
-          .expected_bytes = blobs * blob_bytes_ + (is_told() ? announced_.size() : 0)};
+  return round;
 }
 
 void Exchange::absorb(std::span<const std::byte> received) {
-  if (is_told()) {
+  const Part part = part_of(rank_, ranks_, number_++);
+  if (part.child == rank_ && part.down) {  // of all ranks
     std::ranges::copy(received.last(announced_.size()), announced_.begin());
     received = received.first(received.size() - announced_.size());
+    blobs_.clear();
   }
-  blocks_.insert(blocks_.end(), received.begin(), received.end());
-  distance_ *= 2;
-  ++number_;
-}
-
-std::vector<std::byte> Exchange::in_rank_order() const {
-  std::vector<std::byte> all(blocks_.size());
-  for (std::int32_t i = 0; i < ranks_ && blob_bytes_ > 0; ++i) {
-    const auto owner = static_cast<std::size_t>(shifted(rank_, -std::int64_t{i}, ranks_));
-    const auto block = std::span(blocks_).subspan(static_cast<std::size_t>(i) * blob_bytes_);
-    std::ranges::copy(block.first(blob_bytes_),
-                      all.begin() + static_cast<std::ptrdiff_t>(owner * blob_bytes_));
-  }
-  return all;
+  blobs_.insert(blobs_.end(), received.begin(), received.end());
 }
 
 }  // namespace tutti::control

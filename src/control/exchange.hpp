@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part in a log-step exchange, without a socket: who is told what in which round.
+// One rank's part in an exchange, without a socket: who is told what in which round.
 //
-// Round k, distance d = 2^k: send what we have of the last min(d, p - d) ranks to rank + d, receive
-// as much from rank - d (Bruck et al. 1997). After ceil(log2 p) rounds everybody has everything.
-// Rank 0's announcement goes along, and each rank receives it once: after round k the ranks below
-// 2^(k+1) have it. The root's introduction follows the same arithmetic, so it is told to a rank
-// whom it will need. Pure; one thread at a time.
+// Along a binomial tree (Thakur, Rabenseifner and Gropp 2005), whose root is rank 0: in round k a
+// rank whose lowest set bit is 2^k sends what it has of itself and the ranks after it to rank -
+// 2^k; after ceil(log2 p) rounds rank 0 has everything, and as many further rounds bring it down
+// the tree, together with what rank 0 announces. 2*(p - 1) messages between p - 1 pairs: where many
+// ranks share few cores, or every pair has to shake hands, these cost more than rounds. (Bruck's
+// exchange has half of the rounds, but a message of every rank to a new peer in each.) The root's
+// introduction follows the same arithmetic, so it is told to a rank whom it will need. Pure; one
+// thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +34,7 @@ struct Circle {
   }
 };
 
-// The ranks that `rank` sends to, by round.
-[[nodiscard]] std::vector<Rank> exchange_targets(Rank rank, std::int32_t ranks);
+// The ranks that this one sends to, by round; kNoRank in rounds in which it does not.
 [[nodiscard]] std::vector<Rank> exchange_targets(const Circle& circle);
 // How many rounds an exchange among so many takes.
 [[nodiscard]] std::uint32_t exchange_rounds(std::int32_t ranks);
@@ -50,29 +52,26 @@ class Exchange {
 
   struct Round {
     std::uint32_t number = 0;
-    Rank to = kNoRank;
-    Rank from = kNoRank;
+    Rank to = kNoRank;                   // kNoRank: this rank sends nothing
+    Rank from = kNoRank;                 // kNoRank: it receives nothing
     std::span<const std::byte> message;  // for `to`; good until absorb()
     std::size_t expected_bytes = 0;      // from `from`
   };
-  [[nodiscard]] bool complete() const { return distance_ >= ranks_; }
+  [[nodiscard]] bool complete() const { return number_ == 2 * levels_; }
   [[nodiscard]] Round round();                       // the one at hand; not when complete
   void absorb(std::span<const std::byte> received);  // ends it; expected_bytes
   // All blobs in rank order. Once, when complete.
-  [[nodiscard]] std::vector<std::byte> in_rank_order() const;
+  [[nodiscard]] std::vector<std::byte> in_rank_order() { return std::move(blobs_); }
 
  private:
-  [[nodiscard]] bool passes_on() const { return rank_ < distance_ && rank_ + distance_ < ranks_; }
-  [[nodiscard]] bool is_told() const { return rank_ >= distance_ && rank_ < 2 * distance_; }
-
   const Rank rank_;
   const std::int32_t ranks_;
+  const std::uint32_t levels_;  // of the tree
   const std::size_t blob_bytes_;
   std::uint32_t number_ = 0;
-  std::int64_t distance_ = 1;
-  std::vector<std::byte> blocks_;  // of rank, rank - 1, rank - 2, ...
+  std::vector<std::byte> blobs_;  // of this rank and some after it, at last of all ranks
   const std::span<std::byte> announced_;
-  std::vector<std::byte> outgoing_;  // a message of blocks and what is announced
+  std::vector<std::byte> outgoing_;  // a message of blobs and what is announced
 };
 
 }  // namespace tutti::control

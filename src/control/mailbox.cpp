@@ -9,7 +9,7 @@
 namespace tutti::control {
 namespace {
 
-constexpr std::uint32_t kMaxRounds = 32;  // one for each bit of a rank
+constexpr std::uint32_t kMaxRounds = 64;  // of three legs
 
 std::chrono::steady_clock::time_point time_point(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns));

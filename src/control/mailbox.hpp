@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the service thread leaves the messages of log-step exchanges for the user's thread.
+// Where the service thread leaves the messages of exchanges for the user's thread.
 //
 // A message is named by (source, exchange, round) and arrives in ordered pieces. Bounded: only the
 // current exchange and the next one are kept (no rank can be further ahead: it would need a message

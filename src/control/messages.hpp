@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is spoken on a proved connection: a 16-byte header and a body, one packet each.
 //
-// To a rank's service: Request (answered by Reply), Post (a piece of a log-step exchange),
+// To a rank's service: Request (answered by Reply), Post (a piece of an exchange),
 // PostFailure (the exchange ended badly at the sender), Bye (before an orderly hang-up; a service
 // that ends says it too), Watch and News (watched connections). To the root: CheckIn, then Met or
 // Refused comes back; Done, or GiveUp with the reason, ends it. Decoders check every field against
@@ -106,7 +106,7 @@ struct CheckIn {
 [[nodiscard]] std::vector<std::byte> encode_check_in(const CheckIn& check_in);
 [[nodiscard]] std::optional<CheckIn> decode_check_in(Reader& reader, Rank rank);
 
-// Met: where the ranks live that this one sends to in the log-step exchange.
+// Met: where the ranks live that this one sends to in the exchange.
 using Contacts = std::vector<std::pair<Rank, std::string>>;
 [[nodiscard]] std::vector<std::byte> encode_met(const Contacts& contacts);
 [[nodiscard]] std::optional<Contacts> decode_met(Reader& reader, std::int32_t ranks);

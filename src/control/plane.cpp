@@ -141,14 +141,21 @@ Result<std::vector<std::byte>> Plane::run_leg(const Leg& leg, std::span<const st
 
 Status Plane::run_round(const Leg& leg, Exchange& exchange, Deadline deadline) {
   const Exchange::Round round = exchange.round();
-  const Rank to = leg.circle.rank_at(round.to), from = leg.circle.rank_at(round.from);
   const std::uint32_t number = leg.first_round + round.number;
-  const Status sent = links_->post(to, leg.exchange, number, round.message, deadline);
-  if (!sent) {
-    Error error = explain(introduce_culprit(sent.error(), to));
-    spread_failure(leg, round.number + 1, error);
-    return tl::unexpected(std::move(error));
+  if (round.to != kNoRank) {
+    const Rank to = leg.circle.rank_at(round.to);
+    const Status sent = links_->post(to, leg.exchange, number, round.message, deadline);
+    if (!sent) {
+      Error error = explain(introduce_culprit(sent.error(), to));
+      spread_failure(leg, round.number + 1, error);
+      return tl::unexpected(std::move(error));
+    }
   }
+  if (round.from == kNoRank) {
+    exchange.absorb({});
+    return {};
+  }
+  const Rank from = leg.circle.rank_at(round.from);
   Result<std::vector<std::byte>> got = take(from, number, round.expected_bytes, deadline);
   if (!got) {
     Error error = explain(std::move(got).error());
@@ -212,6 +219,7 @@ void Plane::spread_failure(const Leg& leg, std::uint32_t first_round, const Erro
   const Deadline deadline = Deadline::in_ns(kSpreadNs);
   const std::vector<Rank> targets = exchange_targets(leg.circle);
   for (std::uint32_t round = first_round; round < targets.size(); ++round) {
+    if (targets[round] == kNoRank) continue;
     static_cast<void>(links_->post_failure(targets[round], leg.exchange, leg.first_round + round,
                                            error, deadline));
   }
@@ -284,7 +292,9 @@ void Plane::connect_watches(Deadline deadline) {
     });
   };
   if (!differ(&PeerInfo::process_token)) return;  // threads of one process end together
-  std::vector<Rank> targets = exchange_targets(options_.rank, options_.ranks);
+  std::vector<Rank> targets;
+  for (std::int64_t distance = 1; distance < options_.ranks; distance *= 2)
+    targets.push_back(static_cast<Rank>((options_.rank + distance) % options_.ranks));
   if (!differ(&PeerInfo::host_id)) targets.resize(1);
   const Deadline by{std::min(deadline.at_ns, now_ns() + kWatchNs)};
   for (const Rank peer : targets) {

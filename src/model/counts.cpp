@@ -284,6 +284,7 @@ void count_ranks(const EventGraph& graph, ScheduleCounts& counts) {
   for (const EventGraph::Lane& lane : graph.lanes)
     counts.max_lanes = std::max(counts.max_lanes, ++lanes[lane.rank]);
   const auto each = static_cast<std::uint64_t>(graph.represented);
+  counts.total_messages = each * graph.messages.size();
   for (const Work& sum : sums) {
     counts.max_steps = std::max(counts.max_steps, sum.steps);
     counts.max_operands = std::max(counts.max_operands, sum.operands);

@@ -32,6 +32,7 @@ struct ScheduleCounts {
   std::uint64_t max_operands = 0;    // of one rank
   std::uint64_t total_steps = 0;     // of all ranks
   std::uint64_t total_operands = 0;  // of all ranks
+  std::uint64_t total_messages = 0;  // of all ranks
   // Those among the operands that lie in a peer's memory.
   std::uint64_t path_remotes = 0;
   std::uint64_t max_remotes = 0;

@@ -10,7 +10,8 @@
 //   turns = messages/slots*(alpha + step) + chunks/slots*piece*(wire + 2*beta)   of a connection
 //   price = max(path, turns) + (slices - 1)*max(work, wire, lane/replicas, turns/replicas)
 //           never under the work of all ranks shared by the cores there are, where each message on
-//           the path gives a core once to every rank that has it, if ranks outnumber cores
+//           the path gives a core once to every rank that has it, and each one of all ranks takes
+//           a core alpha, if ranks outnumber cores
 //
 // A lane begins a slice when it is through with the one before; replicas have lanes of their own.
 // The longest lane is all the path in a ring, one step in a tree and one level of a hierarchy.

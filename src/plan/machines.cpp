@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-bool share_machine(std::size_t a, std::size_t b, std::span<const Settings> all,
+bool share_machine(std::size_t a, std::size_t b, std::span<const RankFacts> all,
                    std::span<const PeerInfo> peers) {
   return all[a].machine != 0 ? all[a].machine == all[b].machine
                              : peers[a].host_id == peers[b].host_id;
@@ -15,7 +15,7 @@ bool share_machine(std::size_t a, std::size_t b, std::span<const Settings> all,
 
 }  // namespace
 
-Machine machine_of(Rank of, std::span<const Settings> all, std::span<const PeerInfo> peers) {
+Machine machine_of(Rank of, std::span<const RankFacts> all, std::span<const PeerInfo> peers) {
   std::map<std::uint64_t, std::int32_t> cores;  // by mask
   std::int32_t most = 1;
   Machine machine;
@@ -29,7 +29,7 @@ Machine machine_of(Rank of, std::span<const Settings> all, std::span<const PeerI
   return machine;
 }
 
-std::int32_t cores_of_job(std::span<const Settings> all, std::span<const PeerInfo> peers) {
+std::int32_t cores_of_job(std::span<const RankFacts> all, std::span<const PeerInfo> peers) {
   std::vector<std::size_t> firsts;  // of each machine
   std::int32_t cores = 0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

@@ -22,11 +22,11 @@ struct Machine {
 // Launchers bind each rank to cores of its own: the ranks of a machine have all of these. Masks
 // that overlap without being equal count twice, up to what the machine has; so it is the same for
 // all.
-[[nodiscard]] Machine machine_of(Rank of, std::span<const Settings> all,
+[[nodiscard]] Machine machine_of(Rank of, std::span<const RankFacts> all,
                                  std::span<const PeerInfo> peers);
 
 // Returns the cores of all machines together.
-[[nodiscard]] std::int32_t cores_of_job(std::span<const Settings> all,
+[[nodiscard]] std::int32_t cores_of_job(std::span<const RankFacts> all,
                                         std::span<const PeerInfo> peers);
 
 // Each rank's host by number, or one for each rank where every message takes the wire.

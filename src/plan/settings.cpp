@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/host.hpp"
 #include "base/text.hpp"
 #include "transports/connection.hpp"
 
@@ -139,6 +140,12 @@ std::vector<std::string_view> uniform_variables() {
   return names;
 }
 
+std::uint64_t uniform_hash(const Settings& settings) {
+  std::string texts = fmt::to_string(settings.layout);
+  for (const UniformSetting& setting : kUniform) texts += '\n' + setting.text(settings);
+  return hash_bytes(texts);
+}
+
 std::optional<Difference> first_difference(const Settings& a, const Settings& b) {
   if (a.layout != b.layout) return Difference{"the version of Tutti", "", ""};
   for (const UniformSetting& setting : kUniform) {
@@ -149,12 +156,12 @@ std::optional<Difference> first_difference(const Settings& a, const Settings& b)
 }
 
 Status check_settings(const Settings& s) {
-  const bool sound =
-      s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
-      s.replicas <= kMostReplicas && s.forced.back() == 0 && s.cost_source.back() == 0 &&
-      s.device_cost_source.back() == 0 && s.groups.back() == 0 &&
-      s.interest <= topology::Interest::kAlways && s.protocol <= ProtocolChoice::kSlots &&
-      s.transport <= TransportChoice::kVerbs && s.direct.access <= PeerAccess::kMapped;
+  const bool sound = s.layout == sizeof(Settings) && s.cores >= 1 && s.slots <= kMostSlots &&
+                     s.replicas <= kMostReplicas && s.forced.back() == 0 &&
+                     s.cost_source.back() == 0 && s.device_cost_source.back() == 0 &&
+                     s.groups.back() == 0 && s.protocol <= ProtocolChoice::kSlots &&
+                     s.transport <= TransportChoice::kVerbs &&
+                     s.direct.access <= PeerAccess::kMapped;
   if (!sound)
     return make_error(Code::kInvalidUsage,
                       "rank 0 sent settings that this build cannot read; start all ranks with the "

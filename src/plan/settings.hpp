@@ -25,14 +25,11 @@ namespace tutti {
 struct Settings {
   std::uint64_t layout = sizeof(Settings);  // of this struct, and a guard against other builds
   std::uint64_t arena_bytes = 0;
-  std::uint64_t slot_bytes = 0;  // forced; 0: by price
-  std::uint32_t slots = 0;       // forced; 0: by price
-  std::uint32_t replicas = 0;    // forced; 0: by price
-  std::uint32_t min_slices = 0;  // forced; 0: as few as fit
-  std::int32_t cores = 1;        // each rank's own, then those of all ranks
-  std::uint64_t cores_hash = 0;  // each rank's own: which cores these are
-  std::int32_t machine_cores = 1;
-  std::uint64_t machine = 0;                  // each rank's own: boot_identity(), 0: unknown
+  std::uint64_t slot_bytes = 0;               // forced; 0: by price
+  std::uint32_t slots = 0;                    // forced; 0: by price
+  std::uint32_t replicas = 0;                 // forced; 0: by price
+  std::uint32_t min_slices = 0;               // forced; 0: as few as fit
+  std::int32_t cores = 1;                     // rank 0's own, then those of all ranks
   std::array<char, kMaxForcedText> forced{};  // as parse_forced_set takes it; "": by price
   ProtocolChoice protocol = ProtocolChoice::kAuto;
   TransportChoice transport = TransportChoice::kAuto;
@@ -42,11 +39,8 @@ struct Settings {
   LinkCost flagged_wire{}, slots_wire{};  // between hosts
   // Where the costs come from, for people.
   std::array<char, 96> cost_source{}, device_cost_source{};
-  AccessView direct;             // each rank's own, then the least of all
+  AccessView direct;             // the least of all ranks'
   std::uint64_t table_hash = 0;  // of rank 0's ChoiceTable
-  // Each rank's own: is its host worth a look, and where does it sit there?
-  topology::Interest interest = topology::Interest::kNone;
-  std::uint64_t seat_hash = 0;
   // The hash of rank 0's RankOrders (layout_exchange.hpp); 0: by number.
   std::uint64_t order_hash = 0;
   std::array<char, 96> groups{};  // that hierarchical takes, "2x4"; "": its own
@@ -55,13 +49,26 @@ struct Settings {
   [[nodiscard]] std::string_view group_text() const;
 };
 
+// What each rank tells all others of itself. Plain bytes, and few: each rank gets all of them.
+struct RankFacts {
+  std::uint64_t uniform_hash = 0;  // of its settings: uniform_hash()
+  std::uint64_t machine = 0;       // boot_identity(), 0: unknown
+  std::uint64_t cores_hash = 0;    // which cores it may use
+  std::int32_t cores = 1;          // how many these are
+  std::int32_t machine_cores = 1;
+  AccessView direct;
+  // Is its host worth a look, and where does it sit there?
+  topology::Interest interest = topology::Interest::kNone;
+  std::uint64_t seat_hash = 0;
+};
+
 // Returns the plans that the configuration forces. The errors of parse_forced_set, as
 // of_algorithm_setting.
 [[nodiscard]] Result<ForcedSet> configured_plans(const Config& config);
 // An error of what the configuration forces, with the setting's name; as it is where that is auto.
 [[nodiscard]] Error of_algorithm_setting(const Config& config, Error error);
-// A rank's own, of which rank 0's hold; what all must set alike is compared. The errors of
-// configured_plans.
+// A rank's own, of which rank 0's hold; what all must set alike is compared. `cores`: those that
+// it may use. The errors of configured_plans.
 [[nodiscard]] Result<Settings> make_settings(const Config& config, std::int32_t cores);
 // Rank 0's: takes the costs of the machine's profile, and gives back what whole operations took, if
 // there is a profile. A faulty profile causes one line in the log and is not used.
@@ -71,6 +78,8 @@ struct Settings {
 [[nodiscard]] Forced forced_by(const Settings& settings, const Forced& named);
 // The environment variables that first_difference() compares, by name.
 [[nodiscard]] std::vector<std::string_view> uniform_variables();
+// Of what first_difference() compares.
+[[nodiscard]] std::uint64_t uniform_hash(const Settings& settings);
 // In what two ranks' forced settings differ first, and what each says (of the version: nothing).
 struct Difference {
   std::string_view what;

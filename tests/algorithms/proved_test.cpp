@@ -55,21 +55,27 @@ TEST_P(Proved, AllThatTheListAdmits) {
   }
 }
 
-TEST(ProvedList, OneShotAmongMany) {
-  const Algorithm& one_shot = **find_algorithm("one_shot");
+class ProvedAmongMany : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ProvedAmongMany, AllReduce) {
+  const Algorithm& algorithm = **find_algorithm(GetParam());
   for (const std::int32_t ranks : {256, 512}) {
     const Problem problem{Collective::kAllReduce, ranks};
-    ASSERT_TRUE(proved_by_tests(one_shot, problem, {}));
-    EXPECT_FALSE(proved_by_tests(one_shot, problem, {.replicas = 2}));
-    EXPECT_FALSE(proved_by_tests(one_shot, {Collective::kReduce, ranks}, {}));
+    ASSERT_TRUE(proved_by_tests(algorithm, problem, {}));
+    EXPECT_FALSE(proved_by_tests(algorithm, problem, {.replicas = 2}));
+    EXPECT_FALSE(proved_by_tests(algorithm, {Collective::kReduce, ranks}, {}));
     if (test::kSanitized && ranks > 256) continue;
-    const Result<Schedule> schedule = build_schedule(one_shot, problem);
+    const Result<Schedule> schedule = build_schedule(algorithm, problem);
     ASSERT_TRUE(schedule) << schedule.error().message;
     const auto proof = verify(*schedule);
     ASSERT_TRUE(proof) << ranks << " ranks: " << proof.error().message;
     EXPECT_EQ(proof->minimal_slots, 2U);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(ProvedList, ProvedAmongMany,
+                         ::testing::Values("one_shot", "butterfly", "tree"),
+                         [](const auto& row) { return std::string(row.param); });
 
 // What the list says of itself, counted.
 TEST_P(Proved, TheListIsAsLongAsItSays) {

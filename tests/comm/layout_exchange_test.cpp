@@ -136,12 +136,12 @@ TEST(LayoutExchange, ASeatThatIsNotThereCostsOneWarning) {
   EXPECT_EQ(std::ranges::count(log.text(), '\n'), 1);
 }
 
-// Settings as ranks exchange them: by host, interest and seat.
+// By host, interest and seat.
 TEST(LayoutExchange, MattersOnlyWherePlacesDiffer) {
   using topology::Interest;
   const auto matters = [](std::vector<Interest> interests, std::vector<std::uint64_t> hosts,
                           std::vector<std::uint64_t> seats) {
-    std::vector<Settings> all(interests.size());
+    std::vector<RankFacts> all(interests.size());
     std::vector<PeerInfo> peers(interests.size());
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       all[rank].interest = interests[rank];

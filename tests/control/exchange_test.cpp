@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <set>
 
 #include "control/mailbox.hpp"
 #include "job.hpp"
@@ -21,6 +22,7 @@ struct Counts {
   std::uint64_t root_out = 0;  // and from it
   std::uint64_t rounds = 0;
   std::uint64_t messages = 0;  // of ranks to ranks
+  std::uint64_t pairs = 0;     // that have sent to each other
   std::uint64_t packets = 0;
   std::uint64_t most_sent_bytes = 0;  // by a rank, payload
 };
@@ -85,6 +87,10 @@ class SimulatedJob {
       for (Rank rank = 0; rank < ranks_; ++rank) {
         Exchange& part = parts[index(rank)];
         const Exchange::Round round = part.round();
+        if (round.from == kNoRank) {
+          part.absorb({});
+          continue;
+        }
         const auto got = mailboxes_[index(rank)]->take(round.from, round.number,
                                                        round.expected_bytes, Deadline{});
         ASSERT_TRUE(got) << got.error().message;
@@ -92,6 +98,7 @@ class SimulatedJob {
       }
     }
     counts_.most_sent_bytes = *std::ranges::max_element(sent_bytes);
+    counts_.pairs = pairs_.size();
     Bytes expected;
     for (Rank rank = 0; rank < ranks_; ++rank) {
       const Bytes blob = blob_of(rank, blob_bytes);
@@ -118,6 +125,8 @@ class SimulatedJob {
 
   // To a rank that the root has introduced, and to its mailbox in packets. Returns the bytes.
   std::uint64_t post(Rank rank, const Exchange::Round& round) {
+    if (round.to == kNoRank) return 0;
+    pairs_.emplace(std::min(rank, round.to), std::max(rank, round.to));
     const Contacts& contacts = contacts_[index(rank)];
     const auto contact = std::ranges::find(contacts, round.to, &Contacts::value_type::first);
     EXPECT_NE(contact, contacts.end()) << "rank " << rank << " does not know " << round.to;
@@ -150,35 +159,37 @@ class SimulatedJob {
   std::vector<Member> members_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
   std::vector<Contacts> contacts_;
+  std::set<std::pair<Rank, Rank>> pairs_;
   std::uint64_t number_ = 0;
   Counts counts_;
 };
 
 class SimulatedJoin : public ::testing::TestWithParam<int> {};
 
-TEST_P(SimulatedJoin, TakesLogarithmicallyManyRoundsAndThreeMessagesOfTheRoot) {
+TEST_P(SimulatedJoin, TakesTwoMessagesOfEachRankInLogarithmicallyManyRounds) {
   const auto ranks = static_cast<std::uint64_t>(GetParam());
-  const auto rounds = static_cast<std::uint64_t>(std::bit_width(ranks - 1));
+  const auto levels = static_cast<std::uint64_t>(std::bit_width(ranks - 1));
   SimulatedJob job(GetParam(), std::min(GetParam(), 64));
   ASSERT_NO_FATAL_FAILURE(job.meet());
   // Four bytes a rank and not a whole record of kMemberBytes, which would be 5 GB for 4,096.
   constexpr std::size_t kBlobBytes = 4;
   ASSERT_NO_FATAL_FAILURE(job.exchange(kBlobBytes));
   const Counts& counts = job.counts();
-  EXPECT_EQ(counts.rounds, rounds);
-  EXPECT_EQ(counts.messages, ranks * rounds);
+  EXPECT_EQ(counts.rounds, 2 * levels);
+  EXPECT_EQ(counts.messages, 2 * (ranks - 1));
+  EXPECT_EQ(counts.pairs, ranks - 1);
   EXPECT_EQ(counts.root_in, 2 * ranks);
   EXPECT_EQ(counts.root_out, ranks);
-  EXPECT_EQ(counts.most_sent_bytes, (ranks - 1) * kBlobBytes);  // nothing is sent twice
+  EXPECT_EQ(counts.most_sent_bytes, levels * ranks * kBlobBytes);  // by the tree's root
   std::printf(
       "%d ranks: %llu rounds, %llu messages of ranks in %llu packets, %llu to and %llu from "
-      "the root; %llu bytes of records sent by each rank\n",
+      "the root; at most %llu bytes of records sent by a rank\n",
       GetParam(), static_cast<unsigned long long>(counts.rounds),
       static_cast<unsigned long long>(counts.messages),
       static_cast<unsigned long long>(counts.packets),
       static_cast<unsigned long long>(counts.root_in),
       static_cast<unsigned long long>(counts.root_out),
-      static_cast<unsigned long long>((ranks - 1) * kMemberBytes));
+      static_cast<unsigned long long>(levels * ranks * kMemberBytes));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedJoin, ::testing::Values(2, 3, 33, 1000, 4095, 4096));
@@ -186,41 +197,53 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedJoin, ::testing::Values(2, 3, 33, 1000,
 // Along with an exchange of every rank's byte; each rank is sent it once.
 TEST(Exchange, BringsWhatRankZeroAnnouncesToAll) {
   constexpr std::size_t kAnnounced = 5;
+  constexpr std::array kWords{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{5}};
   for (std::int32_t ranks = 1; ranks <= 70; ++ranks) {
     std::vector<std::array<std::byte, kAnnounced>> announced(static_cast<std::size_t>(ranks));
-    announced[0] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{5}};
+    announced[0] = kWords;
     std::vector<Exchange> parts;
     for (Rank rank = 0; rank < ranks; ++rank) {
       const std::byte mine{static_cast<unsigned char>(rank)};
       parts.emplace_back(rank, ranks, std::span(&mine, 1),
                          announced[static_cast<std::size_t>(rank)]);
     }
-    std::size_t extra_bytes = 0;
-    for (std::int64_t distance = 1; !parts[0].complete(); distance *= 2) {
+    std::size_t down_bytes = 0;
+    while (!parts[0].complete()) {
       std::vector<Bytes> sent(parts.size());
-      for (Exchange& part : parts) {
-        const Exchange::Round round = part.round();
-        sent[static_cast<std::size_t>(round.to)].assign(round.message.begin(), round.message.end());
-        extra_bytes += round.message.size() -
-                       static_cast<std::size_t>(std::min<std::int64_t>(distance, ranks - distance));
+      std::vector<Rank> to(parts.size(), kNoRank);
+      for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        const Exchange::Round round = parts[rank].round();
+        to[rank] = round.to;
+        if (round.to != kNoRank) sent[rank].assign(round.message.begin(), round.message.end());
+        if (round.to > static_cast<Rank>(rank)) down_bytes += round.message.size();
       }
       for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-        ASSERT_EQ(parts[rank].round().expected_bytes, sent[rank].size());
-        parts[rank].absorb(sent[rank]);
+        const Exchange::Round round = parts[rank].round();
+        Bytes got;
+        if (round.from != kNoRank) {
+          got = sent[static_cast<std::size_t>(round.from)];
+          ASSERT_EQ(to[static_cast<std::size_t>(round.from)], static_cast<Rank>(rank));
+        }
+        ASSERT_EQ(round.expected_bytes, got.size());
+        parts[rank].absorb(got);
       }
     }
-    EXPECT_EQ(extra_bytes, (static_cast<std::size_t>(ranks) - 1) * kAnnounced);
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      EXPECT_EQ(announced[rank], announced[0]) << rank << " of " << ranks;
-      EXPECT_EQ(parts[rank].in_rank_order(), parts[0].in_rank_order());
-      EXPECT_EQ(parts[rank].in_rank_order().size(), parts.size());
+    const auto others = static_cast<std::size_t>(ranks) - 1;
+    EXPECT_EQ(down_bytes, others * (parts.size() + kAnnounced));
+    const Bytes first = parts[0].in_rank_order();
+    EXPECT_EQ(first.size(), parts.size());
+    EXPECT_EQ(announced[0], kWords);
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
+      EXPECT_EQ(announced[rank], kWords) << rank << " of " << ranks;
+      EXPECT_EQ(parts[rank].in_rank_order(), first);
     }
   }
 }
 
 TEST(Exchange, RecordsOfTheLargestJobFitIntoOne) {
   EXPECT_LE(std::size_t{kMaxRanks} * kMemberBytes, kMaxExchangeBytes);
-  EXPECT_LE(exchange_targets(0, kMaxRanks).size() * (4 + 2 + kMaxAddressBytes) + kFrameHeaderBytes,
+  EXPECT_LE(exchange_targets(Circle::of_all(0, kMaxRanks)).size() * (4 + 2 + kMaxAddressBytes) +
+                kFrameHeaderBytes,
             kMaxPacketBytes);
 }
 
@@ -229,10 +252,10 @@ TEST(Exchange, OfWholeRecordsTakesTheSameRounds) {
   SimulatedJob job(600, 8);
   ASSERT_NO_FATAL_FAILURE(job.meet());
   ASSERT_NO_FATAL_FAILURE(job.exchange(kMemberBytes));
-  EXPECT_EQ(job.counts().rounds, 10u);
-  EXPECT_EQ(job.counts().messages, 6000u);
+  EXPECT_EQ(job.counts().rounds, 20u);
+  EXPECT_EQ(job.counts().messages, 1198u);
   EXPECT_GT(job.counts().packets, job.counts().messages);
-  EXPECT_EQ(job.counts().most_sent_bytes, 599 * kMemberBytes);
+  EXPECT_EQ(job.counts().most_sent_bytes, 10 * 600 * kMemberBytes);
 }
 
 }  // namespace

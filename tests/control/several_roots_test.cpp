@@ -81,13 +81,13 @@ TEST(Division, GivesContiguousPartsOfWhichTheFirstHaveOneRankMore) {
     }
 }
 
-// Rounds of the three exchanges are those of one, which a mailbox counts in 32.
+// Rounds of the three exchanges are those of one, which a mailbox counts in 64.
 TEST(Division, NeedsFewRoundsOfTheLargestJob) {
   for (int roots = 2; roots <= control::kMaxRanks; ++roots) {
     const Division division(control::kMaxRanks, roots);
     ASSERT_LE(
         2 * control::exchange_rounds(division.largest_part()) + control::exchange_rounds(roots),
-        32U)
+        64U)
         << roots << " roots";
   }
 }

@@ -479,7 +479,7 @@ TEST(Insiders, IllegalPacketsCostTheConnectionOnly) {
       {post(0, 4, 8, 0)},                                             // more than announced
       {post(UINT64_MAX, 8, 8, 0)},                                    // offset + length wraps
       {post(0, UINT64_MAX, 8, 0)},                                    // without bound
-      {post(0, 16, 8, 40)},                                           // no such round
+      {post(0, 16, 8, 64)},                                           // no such round
       {post(8, 16, 8, 0)},                                            // a hole
       {post(0, 16, 8, 1), post(8, 32, 8, 1)},                         // another total
       {two_requests.bytes(), two_requests.bytes()},                   // does not wait its turn

@@ -336,6 +336,8 @@ inline ScheduleCounts count_schedule(const Schedule& schedule,
         remotes += remote_operands(step);
         counts.total_stores += stores_to_peers(step);
         transfers += message_operands(step);
+        counts.total_messages += static_cast<std::uint64_t>(
+            std::ranges::count(step.destinations, OperandKind::kSend, &Operand::kind));
         far.add(hosts, static_cast<Rank>(rank), step.sources);
         far.add(hosts, static_cast<Rank>(rank), step.destinations);
       }

@@ -254,6 +254,20 @@ TEST(Price, ACoreGoesRoundItsRanksForEachMessageOfThePath) {
   }
 }
 
+// Each message's line is another core's, and with nothing else to do a core waits for it: what 128
+// ranks send to each other on two cores is no cheaper than 7 messages of each one after the other.
+TEST(Price, CountsEachMessageWhereRanksOutnumberCores) {
+  constexpr HostCosts kLines{.alpha_ns = 50};
+  for (const auto& [name, messages] : {std::pair{"one_shot", 128 * 127}, {"butterfly", 128 * 7}}) {
+    const auto among = [&](std::int32_t cores) {
+      const PriceInput input{.bytes = 8, .slices = 1, .replicas = 1, .cores = cores};
+      return price_plan(counted(name, 128), kLines, input).time_ns;
+    };
+    EXPECT_DOUBLE_EQ(among(2), 50.0 * messages / 2) << name;
+    EXPECT_LE(among(128), 50.0 * 7) << name;
+  }
+}
+
 TEST(Price, IsNeverUnderTheWorkThatTheCoresShare) {
   const ScheduleCounts tree = counted("tree", 16);
   const PriceInput one_core{.bytes = 1 << 20, .slices = 64, .replicas = 2, .cores = 1};

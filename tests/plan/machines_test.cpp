@@ -19,44 +19,44 @@ class Job {
  public:
   explicit Job(const std::vector<Place>& places) {
     for (const Place& place : places) {
-      Settings own;
+      RankFacts own;
       own.machine = place.machine;
       own.cores_hash = place.mask;
       own.cores = place.cores;
       own.machine_cores = place.machine_cores;
-      settings.push_back(own);
+      facts.push_back(own);
       peers.push_back({.rank = static_cast<Rank>(peers.size()), .host_id = place.host, .host = {}});
     }
   }
-  std::vector<Settings> settings;
+  std::vector<RankFacts> facts;
   std::vector<PeerInfo> peers;
 };
 
 TEST(Machines, HostsOfOneMachineShareItsCores) {
   const Job job({{7, 1, 5, 2, 2}, {7, 1, 5, 2, 2}, {7, 2, 5, 2, 2}, {7, 2, 5, 2, 2}});
-  const Machine machine = machine_of(0, job.settings, job.peers);
+  const Machine machine = machine_of(0, job.facts, job.peers);
   EXPECT_EQ(machine.ranks, 4);
   EXPECT_EQ(machine.cores, 2);
-  EXPECT_EQ(cores_of_job(job.settings, job.peers), 2);
+  EXPECT_EQ(cores_of_job(job.facts, job.peers), 2);
 }
 
 TEST(Machines, EachMachineHasCoresOfItsOwn) {
   const Job job({{7, 1, 5, 2, 2}, {8, 2, 5, 4, 4}, {7, 1, 5, 2, 2}, {8, 2, 5, 4, 4}});
-  EXPECT_EQ(machine_of(0, job.settings, job.peers).ranks, 2);
-  EXPECT_EQ(machine_of(1, job.settings, job.peers).cores, 4);
-  EXPECT_EQ(cores_of_job(job.settings, job.peers), 6);
+  EXPECT_EQ(machine_of(0, job.facts, job.peers).ranks, 2);
+  EXPECT_EQ(machine_of(1, job.facts, job.peers).cores, 4);
+  EXPECT_EQ(cores_of_job(job.facts, job.peers), 6);
 }
 
 TEST(Machines, OfAnUnknownMachineTheHostCounts) {
   const Job job({{0, 1, 5, 2, 2}, {0, 2, 5, 2, 2}, {0, 1, 6, 2, 8}});
-  EXPECT_EQ(machine_of(0, job.settings, job.peers).ranks, 2);
-  EXPECT_EQ(machine_of(0, job.settings, job.peers).cores, 4);
-  EXPECT_EQ(cores_of_job(job.settings, job.peers), 6);
+  EXPECT_EQ(machine_of(0, job.facts, job.peers).ranks, 2);
+  EXPECT_EQ(machine_of(0, job.facts, job.peers).cores, 4);
+  EXPECT_EQ(cores_of_job(job.facts, job.peers), 6);
 }
 
 TEST(Machines, MasksThatOverlapGiveNoMoreThanThereIs) {
   const Job job({{7, 1, 5, 3, 4}, {7, 1, 6, 3, 4}});
-  EXPECT_EQ(machine_of(1, job.settings, job.peers).cores, 4);
+  EXPECT_EQ(machine_of(1, job.facts, job.peers).cores, 4);
 }
 
 TEST(Machines, HostsAreNumberedByTheirFirstRanks) {
