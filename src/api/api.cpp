@@ -79,7 +79,7 @@ Status initialize(tuttiComm_t* comm, const Join& join) {
   };
   Group& group = Group::current();
   OwnedHandle handle = make_handle();
-  if (group.active()) {
+  if (Group::active()) {
     group.add_init(handle.get(), create, options.blocking);
   } else if (options.blocking) {
     TUTTI_TRY(create(*handle.get().comm, {}));
@@ -100,7 +100,7 @@ Status initialize(tuttiComm_t* comm, const Join& join) {
 tuttiResult_t initialize_guarded(tuttiComm_t* comm, const Join& join) {
   return guarded(join.function, nullptr, [&]() -> Status {
     Status begun = initialize(comm, join);
-    if (!begun && Group::current().active()) Group::current().fail(begun.error());
+    if (!begun && Group::active()) Group::current().fail(begun.error());
     return begun;
   });
 }
@@ -193,7 +193,7 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comm, int ndev, const int* devlist) 
     tuttiUniqueId plain;
     std::memcpy(plain.internal, id.bytes.data(), id.bytes.size());
     Group& group = Group::current();
-    group.start();
+    Group::start();
     for (int i = 0; i < ndev; ++i)
       if (const Status begun = initialize(&comm[i], {.function = kName,
                                                      .ranks = ndev,
@@ -284,7 +284,7 @@ tuttiResult_t tuttiCommCuDevice(const tuttiComm_t comm, int* device) {
 }
 
 tuttiResult_t tuttiGroupStart(void) {
-  Group::current().start();
+  Group::start();
   return tuttiSuccess;
 }
 

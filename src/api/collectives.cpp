@@ -199,31 +199,43 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
   return call;
 }
 
-// Calls that may repeat (comm/repeats.hpp).
-bool may_repeat(const RawCall& raw, tuttiStream_t stream) {
-  return stream == nullptr && raw.count <= Repeats::kMostBytes && raw.sizes == nullptr &&
-         raw.type >= 0 && raw.type < kDataTypeCount && !Group::current().active();
-}
-
-bool run_repeated(const RawCall& raw, tuttiComm* held, Status& ended) {
+// Runs the call if it repeats another one (comm/repeats.hpp), and says in `code` how it ended.
+// False: it takes the ordinary way, before which nothing is put together.
+[[gnu::always_inline]] inline bool repeat(const RawCall& raw, tuttiComm_t comm,
+                                          tuttiStream_t stream, tuttiResult_t& code) {
+  if (stream != nullptr || raw.count > Repeats::kMostBytes || raw.type < 0 ||
+      raw.type >= kDataTypeCount || Group::active())
+    return false;
   const std::optional<ReduceOp> op = reduce_op_of(raw.op);
-  Communicator* const communicator = held->communicator.load(std::memory_order_acquire);
-  if (!op || communicator == nullptr) return false;
+  const HandleUse use(comm);
+  if (!op || use.get() == nullptr) return false;
+  Communicator* const own = use.get()->communicator.load(std::memory_order_acquire);
+  if (own == nullptr) return false;
   const bool barrier = raw.collective == Collective::kBarrier;
-  return communicator->repeats().run(
-      {raw.collective, static_cast<DataType>(raw.type), *op, raw.root, raw.count,
-       barrier ? communicator->barrier_data() : raw.sendbuff,
-       barrier ? communicator->barrier_data() : raw.recvbuff},
-      ended);
+  try {
+    std::optional<Status> ended;
+    if (!own->repeats().run({raw.collective, static_cast<DataType>(raw.type), *op, raw.root,
+                             raw.count, barrier ? own->barrier_data() : raw.sendbuff,
+                             barrier ? own->barrier_data() : raw.recvbuff},
+                            ended))
+      return false;
+    code = ended ? report(*ended, use.get()) : tuttiSuccess;
+  } catch (...) {
+    code = report_caught(raw.function, use.get());
+  }
+  return true;
 }
 
-tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
-  return guarded(raw.function, comm, [&](tuttiComm* held) -> Status {
-    Status ended;
-    if (held != nullptr && may_repeat(raw, stream) && run_repeated(raw, held, ended)) return ended;
-    return submit_guarded(raw.function, comm, stream,
-                          [&](Communicator& own) { return check_call(raw, own, stream); });
-  });
+tuttiResult_t submit_checked(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
+  return submit(raw.function, comm, stream,
+                [&](Communicator& own) { return check_call(raw, own, stream); });
+}
+
+[[gnu::always_inline]] inline tuttiResult_t submit(const RawCall& raw, tuttiComm_t comm,
+                                                   tuttiStream_t stream) {
+  tuttiResult_t code = tuttiSuccess;
+  if (raw.sizes == nullptr && repeat(raw, comm, stream, code)) return code;
+  return submit_checked(raw, comm, stream);
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ class Together {
 
 }  // namespace
 
+constinit thread_local int Group::depth_ = 0;
+
 // It has no destructor: to register one takes memory, without which glibc ends the process. Between
 // groups it holds none.
 Group& Group::current() {
@@ -333,7 +335,7 @@ Status run_or_hold(const char* function, tuttiComm* comm, tuttiStream_t stream,
   TUTTI_TRY_ASSIGN(const Call call, check(*communicator));
   TUTTI_TRY_ASSIGN(std::shared_ptr<Stream> on, stream_of(function, stream, call));
   Group& group = Group::current();
-  if (group.active()) {
+  if (Group::active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
     group.add(handle, call, std::move(on));
     return {};
@@ -348,11 +350,11 @@ Status run_or_hold_several(const char* function, tuttiComm* comm, tuttiStream_t 
   TUTTI_TRY_ASSIGN(Communicator* const communicator, open_handle(comm, function));
   TUTTI_TRY_ASSIGN(Parts parts, check(*communicator));
   Group& group = Group::current();
-  if (stream == nullptr && !parts.on_device && !group.active())
+  if (stream == nullptr && !parts.on_device && !Group::active())
     return run_parts(*communicator, parts, function);
   std::vector<Call> calls = parts.calls();
   TUTTI_TRY_ASSIGN(std::shared_ptr<Stream> on, stream_of(function, stream, calls[0]));
-  if (group.active()) {
+  if (Group::active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, function));
     for (const Call& call : calls) group.add(handle, call, on);
     return {};
@@ -366,20 +368,16 @@ Status run_or_hold_several(const char* function, tuttiComm* comm, tuttiStream_t 
 
 // In `guarded`: an error of a call in a group is the group's too.
 Status tell_group(Status status) {
-  if (!status && Group::current().active()) Group::current().fail(status.error());
+  if (!status && Group::active()) Group::current().fail(status.error());
   return status;
 }
 
 }  // namespace
 
-Status submit_guarded(const char* function, tuttiComm* comm, tuttiStream_t stream,
-                      const CheckCall& check) {
-  return tell_group(run_or_hold(function, comm, stream, check));
-}
-
 tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream,
                      const CheckCall& check) {
-  return guarded(function, comm, [&] { return submit_guarded(function, comm, stream, check); });
+  return guarded(function, comm,
+                 [&] { return tell_group(run_or_hold(function, comm, stream, check)); });
 }
 
 tuttiResult_t submit_several(const char* function, tuttiComm* comm, tuttiStream_t stream,

@@ -25,9 +25,9 @@ class Group {
  public:
   // The calling thread's group.
   [[nodiscard]] static Group& current();
-
-  [[nodiscard]] bool active() const { return depth_ > 0; }
-  void start() { ++depth_; }
+  // Is the calling thread in a group?
+  [[nodiscard]] static bool active() { return depth_ > 0; }
+  static void start() { ++depth_; }
   // `stream`: null where the calling thread runs it, or a device.
   void add(HandleRef handle, const Call& call, std::shared_ptr<Stream> stream) {
     settle_transfers();
@@ -106,7 +106,8 @@ class Group {
   [[nodiscard]] Result<std::vector<TaskQueue>> hold_tasks() const;
   [[nodiscard]] Status run_tasks(const std::vector<TaskQueue>& queues);
 
-  int depth_ = 0;
+  // Of the calling thread; at a fixed place in its memory, since every small call asks for it.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local int depth_;
   // Sends and receives before any other call, of one handle: what a group of few needs no memory
   // for.
   std::size_t transfers_ = 0;
@@ -123,9 +124,6 @@ class Group {
 using CheckCall = std::function<Result<Call>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit(const char* function, tuttiComm* comm, tuttiStream_t stream,
                                    const CheckCall& check);
-// The same for a caller that is in guarded() already.
-[[nodiscard]] Status submit_guarded(const char* function, tuttiComm* comm, tuttiStream_t stream,
-                                    const CheckCall& check);
 // The same of one that consists of sends and receives, which run together; never of none.
 using CheckParts = std::function<Result<Parts>(Communicator& communicator)>;
 [[nodiscard]] tuttiResult_t submit_several(const char* function, tuttiComm* comm,

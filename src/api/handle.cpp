@@ -68,8 +68,6 @@ class FreeHandles {
   std::deque<tuttiComm*> abandoned_;  // guarded by mutex_; never given out again
 };
 
-bool valid(std::uint64_t life) { return life >> tuttiComm::kLifeBits == tuttiComm::kMagic; }
-
 // An initialization that nobody waits for ends, early if need be.
 void end_start(tuttiComm& handle) {
   std::unique_ptr<std::thread> starting;
@@ -141,28 +139,6 @@ OwnedHandle make_handle() {
   return OwnedHandle(handle);
 }
 
-// Counted first and looked at again then: retire() invalidates first and counts then, both in one
-// order (seq_cst), so that either it waits for this call or this call finds no handle.
-void HandleUse::use(tuttiComm* comm, std::uint64_t life) {
-  if (!valid(life) || comm->life != life) return;
-  ++comm->calls;
-  if (comm->life == life) {
-    comm_ = comm;
-  } else {
-    --comm->calls;
-  }
-}
-
-HandleUse::HandleUse(const tuttiComm* comm) {
-  if (comm != nullptr) use(const_cast<tuttiComm*>(comm), comm->life);
-}
-
-HandleUse::HandleUse(HandleRef ref) { use(ref.comm, ref.life); }
-
-HandleUse::~HandleUse() {
-  if (comm_ != nullptr) --comm_->calls;
-}
-
 void retire(HandleRef ref) { end_life(ref, true); }
 void abandon(HandleRef ref) { end_life(ref, false); }
 
@@ -214,7 +190,7 @@ tuttiResult_t report_caught(const char* function, const tuttiComm* comm) noexcep
 
 Result<HandleRef> check_handle(tuttiComm* comm, const char* function) {
   const std::uint64_t life = comm == nullptr ? 0 : comm->life.load(std::memory_order_acquire);
-  if (!valid(life))
+  if (!tuttiComm::valid(life))
     return make_error(
         Code::kInvalidArgument,
         fmt::format("{}: the communicator is {}", function,

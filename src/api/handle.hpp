@@ -21,6 +21,7 @@ struct tuttiComm {
   // Upper bytes of a valid handle's life; below them counts the process's communicators.
   static constexpr std::uint64_t kMagic = 0x747574;
   static constexpr int kLifeBits = 40;
+  static bool valid(std::uint64_t life) { return life >> kLifeBits == kMagic; }
   std::atomic<std::uint64_t> life{0};  // 0: holds nothing; never the same twice
   // Calls inside the C boundary with this handle; it is retired only when there is none.
   std::atomic<int> calls{0};
@@ -64,15 +65,29 @@ struct HandleRef {
 // longer one, or has been reused for another communicator, it is not touched: get() is null.
 class HandleUse {
  public:
-  explicit HandleUse(const tuttiComm* comm);
-  explicit HandleUse(HandleRef ref);
+  explicit HandleUse(const tuttiComm* comm) {
+    if (comm != nullptr) use(const_cast<tuttiComm*>(comm), comm->life);
+  }
+  explicit HandleUse(HandleRef ref) { use(ref.comm, ref.life); }
   HandleUse(const HandleUse&) = delete;
   HandleUse& operator=(const HandleUse&) = delete;
-  ~HandleUse();
+  ~HandleUse() {
+    if (comm_ != nullptr) --comm_->calls;
+  }
   [[nodiscard]] tuttiComm* get() const { return comm_; }
 
  private:
-  void use(tuttiComm* comm, std::uint64_t life);
+  // Counted first and looked at again then: retire() invalidates first and counts then, both in one
+  // order (seq_cst), so that either it waits for this call or this call finds no handle.
+  void use(tuttiComm* comm, std::uint64_t life) {
+    if (!tuttiComm::valid(life) || comm->life != life) return;
+    ++comm->calls;
+    if (comm->life == life) {
+      comm_ = comm;
+    } else {
+      --comm->calls;
+    }
+  }
 
   tuttiComm* comm_ = nullptr;
 };

@@ -37,7 +37,7 @@ Status register_window(tuttiComm_t comm, void* memory, std::size_t bytes, tuttiW
     return in_flight ? own.add_window(request) : in_flight.status();
   };
   Group& group = Group::current();
-  if (group.active()) {
+  if (Group::active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(comm, kName));
     group.add_task(handle, add);
   } else {
@@ -105,7 +105,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buff, size_t size,
                                       int winFlags) {
   return guarded("tuttiCommWindowRegister", comm, [&] {
     Status status = register_window(comm, buff, size, win, winFlags);
-    if (!status && Group::current().active()) Group::current().fail(status.error());
+    if (!status && Group::active()) Group::current().fail(status.error());
     return status;
   });
 }

@@ -89,8 +89,8 @@ tuttiResult_t submit(const RawTransfer& raw, tuttiComm_t comm, tuttiStream_t str
         raw.collective, static_cast<DataType>(raw.type), raw.peer, raw.count,
         static_cast<std::byte*>(sends ? const_cast<void*>(raw.sendbuff) : raw.recvbuff)};
     Group& group = Group::current();
-    if (group.active() && group.add_transfer(on.handle, transfer)) return tuttiSuccess;
-    if (!group.active()) return run_now(on.handle, transfer, raw.function);
+    if (Group::active() && group.add_transfer(on.handle, transfer)) return tuttiSuccess;
+    if (!Group::active()) return run_now(on.handle, transfer, raw.function);
   }
   return tutti::submit(raw.function, comm, stream, [&](Communicator& communicator) {
     return check_transfer(raw, communicator, stream);

@@ -46,7 +46,7 @@ Status regroup(const char* function, tuttiComm_t parent, tuttiComm_t* newcomm,
                         [&](const CommunicatorOptions& all) { return how.make(old, all); });
   };
   Group& group = Group::current();
-  if (group.active()) {
+  if (Group::active()) {
     TUTTI_TRY_ASSIGN(const HandleRef handle, check_handle(parent, function));
     group.add_task(handle, task, how.member ? made.get() : HandleRef{});
   } else {
@@ -61,7 +61,7 @@ template <typename Body>
 tuttiResult_t grouped(const char* function, tuttiComm_t comm, Body&& body) {
   return guarded(function, comm, [&] {
     Status status = body();
-    if (!status && Group::current().active()) Group::current().fail(status.error());
+    if (!status && Group::active()) Group::current().fail(status.error());
     return status;
   });
 }

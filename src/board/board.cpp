@@ -37,6 +37,8 @@ Board::Board(std::shared_ptr<BoardMemory> memory, ControlPlane& control,
     index_[static_cast<std::size_t>(local[i])] = static_cast<std::int32_t>(i);
   }
   mine_ = &memory_->block(static_cast<std::size_t>(index_[static_cast<std::size_t>(rank)]));
+  poison_word_ = &memory_->poison().word;
+  own_state_ = &mine_->line.state;
   introduce();
   if (local.size() == static_cast<std::size_t>(ranks)) return;
   asked_->board = this;
@@ -63,11 +65,6 @@ void Board::set_state(RankState state) {
 }
 
 // Relaxed: this rank's own word.
-bool Board::is_leaving() const {
-  return mine_->line.state.load(std::memory_order_relaxed) ==
-         static_cast<std::uint32_t>(RankState::kLeaving);
-}
-
 // A seqlock without fences (ThreadSanitizer knows none): every store is a release, so a reader
 // that sees a new field also sees the version that was written before it.
 Board::Record Board::record_of(const OperationSignature& signature) {
@@ -75,6 +72,7 @@ Board::Record Board::record_of(const OperationSignature& signature) {
 }
 
 void Board::enter(std::uint64_t operation, const Record& what) {
+  const std::int64_t entered_ns = coarse_now_ns();
   note_cpu();
   waited_ = false;
   SignatureRecord& record = mine_->ring[operation % kRememberedOperations];
@@ -82,7 +80,7 @@ void Board::enter(std::uint64_t operation, const Record& what) {
   record.kinds.store(what.kinds, std::memory_order_release);
   record.count.store(what.count, std::memory_order_release);
   record.plan.store(what.plan, std::memory_order_release);
-  record.entered_ns.store(coarse_now_ns(), std::memory_order_release);
+  record.entered_ns.store(entered_ns, std::memory_order_release);
   record.version.store(2 * operation + 1, std::memory_order_release);
   // Pairs with last_entered(): who sees the number sees the record.
   mine_->line.entered.store(operation, std::memory_order_release);
@@ -213,8 +211,6 @@ Status Board::ask(Rank rank, std::uint64_t operation, Deadline deadline) {
           rank),
       rank);
 }
-
-bool Board::poisoned() const { return memory_->poison().word.load(std::memory_order_relaxed) != 0; }
 
 // Release: pairs with the acquire in revoked(); who sees it sees the poison that came first.
 void Board::revoke() { memory_->poison().revoked.store(1, std::memory_order_release); }

@@ -6,6 +6,7 @@
 // validate: nothing here is trusted as an index or a bound.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -126,9 +127,12 @@ class Board {
   void leave(std::uint64_t operation);
   void waiting_for(Rank peer, const WaitPlace& place);  // kNoRank: for nobody
   void waiting_for(Rank peer) { waiting_for(peer, {}); }
-  void gather(Gathering gathering);       // kNone: it is over
-  [[nodiscard]] bool is_leaving() const;  // this rank
-  void note_cpu();                        // where this thread runs now; enter() notes it too
+  void gather(Gathering gathering);        // kNone: it is over
+  [[nodiscard]] bool is_leaving() const {  // this rank
+    return own_state_->load(std::memory_order_relaxed) ==
+           static_cast<std::uint32_t>(RankState::kLeaving);
+  }
+  void note_cpu();  // where this thread runs now; enter() notes it too
   // Operations on a device end after their calls: all up to `left` have, and the next one waits for
   // `peer` (kNoRank: nobody is known to be late) since then. Beside the user thread; what that has
   // left meanwhile stays left.
@@ -156,7 +160,7 @@ class Board {
   // thread; blocks until `deadline` at most. Errors: those of ControlChannel::call.
   [[nodiscard]] Status ask(Rank rank, std::uint64_t operation, Deadline deadline);
   // One relaxed load: is there poison? Polled by every wait.
-  [[nodiscard]] bool poisoned() const;
+  [[nodiscard]] bool poisoned() const { return poison_word_->load(std::memory_order_relaxed) != 0; }
   // First writer wins; returns false if another was there first. Any thread.
   bool poison(const Poison& poison);
   [[nodiscard]] std::optional<Poison> read_poison() const;
@@ -197,6 +201,9 @@ class Board {
   const Rank ranks_;
   std::vector<std::int32_t> index_;  // global rank to block; fixed
   control::RankBlock* mine_ = nullptr;
+  // What each call looks at, in the board's memory.
+  const std::atomic<std::uint64_t>* poison_word_ = nullptr;
+  const std::atomic<std::uint32_t>* own_state_ = nullptr;
   bool waited_ = false;  // slowly, in this operation; user thread
   mutable std::mutex far_mutex_;
   std::map<Rank, control::RankRow> far_;  // guarded by far_mutex_

@@ -46,7 +46,7 @@ bool Repeats::can_run(const Kept& kept) const {
          communicator_.members().is_open() && !communicator_.members().disturbed();
 }
 
-bool Repeats::run(const SmallCall& call, Status& ended) {
+bool Repeats::run(const SmallCall& call, std::optional<Status>& ended) {
   const std::uint64_t kind = kind_of(call), tag = tag_of(kind, call.count);
   const Kept& kept = place_of(tag);
   // Relaxed: a hint, until this thread holds the slot.

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "base/call.hpp"
 #include "base/result.hpp"
@@ -35,9 +36,10 @@ class Repeats {
  public:
   explicit Repeats(Communicator& communicator) : communicator_(communicator) {}
 
-  // Runs the call if it repeats another, and says in `ended` how it ended, as run_operations()
-  // does. False: it repeats none, has no number, and takes the ordinary way.
-  [[nodiscard]] bool run(const SmallCall& call, Status& ended);
+  // Runs the call if it repeats another; if it had to wait for long, `ended` says how it ended, as
+  // run_operations() does, else it ended well. False: it repeats none, has no number, and takes the
+  // ordinary way.
+  [[nodiscard]] bool run(const SmallCall& call, std::optional<Status>& ended);
   // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
   void keep(const Call& call);
   // Calls of this size at most are worth it.
