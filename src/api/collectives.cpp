@@ -207,10 +207,9 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
       raw.type >= kDataTypeCount || Group::active())
     return false;
   const std::optional<ReduceOp> op = reduce_op_of(raw.op);
-  const HandleUse use(comm);
-  if (!op || use.get() == nullptr) return false;
-  Communicator* const own = use.get()->communicator.load(std::memory_order_acquire);
-  if (own == nullptr) return false;
+  const HandleCall held(comm, info_of(raw.collective).name.data());
+  Communicator* const own = held.communicator();
+  if (!op || own == nullptr) return false;
   const bool barrier = raw.collective == Collective::kBarrier;
   try {
     std::optional<Status> ended;
@@ -219,9 +218,9 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
                              barrier ? own->barrier_data() : raw.recvbuff},
                             ended))
       return false;
-    code = ended ? report(*ended, use.get()) : tuttiSuccess;
+    code = ended ? report(*ended, comm) : tuttiSuccess;
   } catch (...) {
-    code = report_caught(raw.function, use.get());
+    code = report_caught(raw.function, comm);
   }
   return true;
 }

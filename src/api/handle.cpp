@@ -91,6 +91,11 @@ void end_life(HandleRef ref, bool again) {
   if (!ref.comm->life.compare_exchange_strong(ref.life, 0)) return;
   Waiter waiter({.spins = 100});
   while (ref.comm->calls != 0) (void)waiter.wait();
+  // Who destroys it has taken the word already; an initialization that ends early has not.
+  for (const char* other = ref.comm->call.take(CallSlot::kDestroy);
+       other != nullptr && other != CallSlot::kDestroy;
+       other = ref.comm->call.take(CallSlot::kDestroy))
+    (void)waiter.wait();
   end_start(*ref.comm);
   ref.comm->host_member.store(0, std::memory_order_relaxed);  // before the next life
   ref.comm->communicator.store(nullptr, std::memory_order_release);
@@ -100,6 +105,7 @@ void end_life(HandleRef ref, bool again) {
     ref.comm->last_text.clear();
     ref.comm->text_after_poison = false;
   }
+  ref.comm->call.give_back();
   FreeHandles::of_process().give(ref.comm, again);
 }
 
@@ -246,6 +252,7 @@ Status start_handle(tuttiComm& handle, CommunicatorOptions options, const std::s
                     const MakeCommunicator& make) {
   const EitherStops stops(cancel, handle.aborted.get_token());
   options.cancel = stops.token();
+  options.call_word = &handle.call;
   Result<std::unique_ptr<Communicator>> made = make(options);
   if (!made && options.cancel.stop_requested() && made.error().code != Code::kSystemError)
     return make_error(Code::kInvalidUsage,

@@ -25,6 +25,8 @@ struct tuttiComm {
   std::atomic<std::uint64_t> life{0};  // 0: holds nothing; never the same twice
   // Calls inside the C boundary with this handle; it is retired only when there is none.
   std::atomic<int> calls{0};
+  // The communicator's call under way.
+  tutti::CallWord call;
   // Null inside a group until the initialization has run, which may be while another thread aborts:
   // the release of its store pairs with the acquire of every load.
   std::atomic<tutti::Communicator*> communicator{nullptr};
@@ -90,6 +92,31 @@ class HandleUse {
   }
 
   tuttiComm* comm_ = nullptr;
+};
+
+// A call that holds the handle's word: at once the handle and the communicator, which nobody else
+// uses then. Null where the handle is not valid, holds none, or another call is there.
+class HandleCall {
+ public:
+  // `name`: a literal.
+  HandleCall(tuttiComm* comm, const char* name) {
+    if (comm == nullptr) return;
+    const std::uint64_t life = comm->life;
+    if (!tuttiComm::valid(life) || comm->call.take(name) != nullptr) return;
+    comm_ = comm;
+    // Taken first and looked at again then, as in HandleUse: retire() takes the word too.
+    if (comm->life == life) communicator_ = comm->communicator.load(std::memory_order_acquire);
+  }
+  HandleCall(const HandleCall&) = delete;
+  HandleCall& operator=(const HandleCall&) = delete;
+  ~HandleCall() {
+    if (comm_ != nullptr) comm_->call.give_back();
+  }
+  [[nodiscard]] Communicator* communicator() const { return communicator_; }
+
+ private:
+  tuttiComm* comm_ = nullptr;
+  Communicator* communicator_ = nullptr;
 };
 
 // Runs `body`, which returns a Status, so that nothing is thrown across the C boundary. It may take

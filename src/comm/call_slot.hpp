@@ -12,22 +12,37 @@
 
 namespace tutti {
 
-class CallSlot {
+// The word that says it. A communicator's handle has it, and outlives the communicator: who has
+// taken the word and finds the handle still valid has the communicator too.
+class CallWord {
  public:
-  explicit CallSlot(const Worker& progress) : progress_(progress) {}
-
   // A literal; null: none.
   [[nodiscard]] const char* call() const { return call_.load(std::memory_order_acquire); }
-  // The end of the communicator: no call begins any more. Not to be waited for.
-  static constexpr const char* kDestroy = "tuttiCommDestroy";
   // Null, or the call that was there first.
   [[nodiscard]] const char* take(const char* call) {
     const char* other = nullptr;
-    // Acquire pairs with the release in give_back(): what the last call did is seen by this one.
-    call_.compare_exchange_strong(other, call, std::memory_order_acquire);
+    // What the last call did is seen by this one: pairs with the release in give_back(). And in one
+    // order with the lives of handles.
+    call_.compare_exchange_strong(other, call, std::memory_order_seq_cst);
     return other;
   }
   void give_back() { call_.store(nullptr, std::memory_order_release); }
+
+ private:
+  std::atomic<const char*> call_{nullptr};
+};
+
+class CallSlot {
+ public:
+  // `word`: null where no handle has one.
+  CallSlot(const Worker& progress, CallWord* word)
+      : progress_(progress), word_(word != nullptr ? *word : own_) {}
+
+  [[nodiscard]] const char* call() const { return word_.call(); }
+  // The end of the communicator: no call begins any more. Not to be waited for.
+  static constexpr const char* kDestroy = "tuttiCommDestroy";
+  [[nodiscard]] const char* take(const char* call) { return word_.take(call); }
+  void give_back() { word_.give_back(); }
   // Until no call but the end is there.
   void await_free() const;
   // Have the calls on streams ended?
@@ -51,7 +66,8 @@ class CallSlot {
 
  private:
   const Worker& progress_;
-  std::atomic<const char*> call_{nullptr};
+  CallWord own_;
+  CallWord& word_;
 };
 
 // Holds a communicator for the time of a call, which begins when the calls on streams have ended.

@@ -88,7 +88,8 @@ Communicator::Communicator(Rank rank, std::int32_t ranks, const CommunicatorOpti
     : members_(rank, ranks, options.config),
       device_(options.device),
       blocks_(options.blocks),
-      platform_(options.platform) {}
+      platform_(options.platform),
+      call_slot_(progress_, options.call_word) {}
 
 Communicator::~Communicator() {
   static_cast<void>(complete_issued());

@@ -45,6 +45,7 @@ struct CommunicatorOptions {
   device::BlockRange blocks = {};        // that a rank takes of it
   device::Platform* platform = nullptr;  // of the devices; null: CUDA's, if there is one
   bool blocking = true;                  // false: the caller of the C API does not wait for it
+  CallWord* call_word = nullptr;         // of its handle, which outlives it; null: its own
 };
 
 class Communicator {
@@ -211,7 +212,7 @@ class Communicator {
   MadeOps made_ops_;
   Fp32Memory fp32_memory_;
   Worker progress_{"tutti-progress"};
-  CallSlot call_slot_{progress_};
+  CallSlot call_slot_;
   Repeats repeats_{*this};
 };
 

@@ -43,18 +43,14 @@ bool Repeats::takes(const Kept& kept, const SmallCall& call) const {
 bool Repeats::can_run(const Kept& kept) const {
   const PlanCache& plans = communicator_.plans();
   return kept.generation == plans.generation() && plans.without_windows() &&
-         communicator_.members().is_open() && !communicator_.members().disturbed();
+         communicator_.members().is_open() && !communicator_.members().disturbed() &&
+         communicator_.call_slot().drained();
 }
 
 bool Repeats::run(const SmallCall& call, std::optional<Status>& ended) {
   const std::uint64_t kind = kind_of(call), tag = tag_of(kind, call.count);
   const Kept& kept = place_of(tag);
-  // Relaxed: a hint, until this thread holds the slot.
-  if (kept.tag.load(std::memory_order_relaxed) != tag) return false;
-  const CallSlot::Held slot(communicator_.call_slot(), info_of(call.collective).name.data());
-  if (!slot) return false;
-  if (kept.tag.load(std::memory_order_relaxed) != tag) return false;  // no hint any more
-  if (kept.kind != kind || kept.count != call.count) return false;
+  if (kept.tag != tag || kept.kind != kind || kept.count != call.count) return false;
   if (!takes(kept, call) || !can_run(kept)) return false;
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
@@ -117,7 +113,7 @@ void Repeats::look_up(const Call& call) {
   Kept& kept = place_of(tag);
   const bool again = kept.kind == kind && kept.count == call.count;
   if (again && kept.generation == plans.generation()) return;
-  kept.tag.store(0, std::memory_order_relaxed);
+  kept.tag = 0;
   kept.kind = kind;
   kept.count = call.count;
   kept.generation = again ? plans.generation() : 0;
@@ -146,7 +142,7 @@ void Repeats::look_up(const Call& call) {
   kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - call.input_base(rank);
   kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - call.output_base(rank);
   kept.unaligned = element_bytes(call.type) - 1;
-  kept.tag.store(tag, std::memory_order_relaxed);
+  kept.tag = tag;
 }
 
 }  // namespace tutti

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -36,9 +35,9 @@ class Repeats {
  public:
   explicit Repeats(Communicator& communicator) : communicator_(communicator) {}
 
-  // Runs the call if it repeats another; if it had to wait for long, `ended` says how it ended, as
-  // run_operations() does, else it ended well. False: it repeats none, has no number, and takes the
-  // ordinary way.
+  // The caller holds the communicator's call slot. Runs the call if it repeats another; if it had
+  // to wait for long, `ended` says how it ended, as run_operations() does, else it ended well.
+  // False: it repeats none, has no number, and takes the ordinary way.
   [[nodiscard]] bool run(const SmallCall& call, std::optional<Status>& ended);
   // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
   void keep(const Call& call);
@@ -47,9 +46,7 @@ class Repeats {
 
  private:
   struct Kept {
-    // Hash of kind and count; 0: calls like it have not repeated, or are not simple. Another
-    // thread, which is about to be refused, may read it.
-    std::atomic<std::uint64_t> tag{0};
+    std::uint64_t tag = 0;  // of kind and count; 0: such calls have not repeated, or are not simple
     std::uint64_t kind = 0, count = 0;  // collective, type, operation and root in one word
     std::uint64_t generation = 0;       // PlanCache::generation(); 0: empty
     Call call;                          // without buffers, which have been checked

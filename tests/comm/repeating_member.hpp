@@ -45,10 +45,11 @@ struct Member {
   }
   Status ordinary() { return ordinary(small()); }
   Outcome again(const SmallCall& call) {
-    Status ended;
-    if (!communicator->repeats().run(call, ended)) return Outcome::kElsewhere;
-    if (ended) return Outcome::kEnded;
-    message = ended.error().message;
+    const CallSlot::Held held(communicator->call_slot(), "a repeated call");
+    std::optional<Status> ended;
+    if (!held || !communicator->repeats().run(call, ended)) return Outcome::kElsewhere;
+    if (!ended || *ended) return Outcome::kEnded;
+    message = ended->error().message;
     return Outcome::kFailed;
   }
   Outcome again() { return again(small()); }
