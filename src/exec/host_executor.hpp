@@ -145,8 +145,15 @@ class HostExecutor {
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
   inline void fetch_next(const StraightLine& line, const StraightStep& step);
+  inline void run_kernel(const StraightLine& line, const StraightMove& move,
+                         const StraightCall& call);
   inline void run_moves(const StraightLine& line, const StraightStep& step,
                         const StraightCall& call);
+  // host_executor_cells.cpp
+  void note_cells(StraightLine& line);
+  [[nodiscard]] bool run_cells(const StraightLine& line, const StraightCall& call,
+                               std::uint32_t most_looks);
+  void go_on_at_cells(const StraightLine& line, std::uint32_t step, const StraightCall& call);
   void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
 
   void begin(std::uint64_t operation);

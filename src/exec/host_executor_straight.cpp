@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small calls that repeat: the same steps, without what start() and fire() look up.
 #include <algorithm>
-#include <cstring>
 
 #include "exec/host_executor.hpp"
+#include "exec/straight_moves.hpp"
 #include "exec/waiter.hpp"
 
 namespace tutti {
@@ -14,20 +14,6 @@ constexpr std::size_t kMostOperands = 64, kMostMoves = 64, kMostPlaces = 8192;
 
 bool is_scratch(const PlanOperand& operand) {
   return operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kScratch;
-}
-
-// They are one, or do not overlap.
-void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  using Word = std::uint64_t;
-  if (bytes >= sizeof(Word) && bytes <= 2 * sizeof(Word)) {  // two words that may overlap
-    Word first = 0, last = 0;
-    std::memcpy(&first, from, sizeof(Word));
-    std::memcpy(&last, from + bytes - sizeof(Word), sizeof(Word));
-    std::memcpy(to, &first, sizeof(Word));
-    std::memcpy(to + bytes - sizeof(Word), &last, sizeof(Word));
-  } else if (to != from) {
-    std::memcpy(to, from, bytes);
-  }
 }
 
 }  // namespace
@@ -50,6 +36,7 @@ std::optional<StraightLine> HostExecutor::straighten(const Call& call) {
       line.steps.back().lane = static_cast<std::uint16_t>(i);
     }
   note_answered(line);
+  note_cells(line);
   bases_.resize(std::max(bases_.size(), StraightPlace::kFirstMessage + line.ends.size()));
   return line;
 }
@@ -132,6 +119,7 @@ void HostExecutor::add_places(StraightLine& line, std::span<const PlanOperand> o
 
 bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
                        std::uint32_t most_looks) {
+  if (!line.ops.empty()) return run_cells(line, call, most_looks);
   // Before they begin: what they sent until the last operation began has been read.
   for (Connection* const end : line.answered)
     end->state->seen = std::max(end->state->seen, end->first_message);
@@ -180,33 +168,6 @@ bool HostExecutor::may_run(const StraightLine& line, const StraightStep& step,
     *base++ = recv_slot(**end).base;
   }
   return true;
-}
-
-void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
-                             const StraightCall& call) {
-  const auto address = [bases = bases_.data()](const StraightPlace& place) {
-    return bases[place.base] + place.offset;
-  };
-  const StraightMove* move = line.moves.data() + step.first_move;
-  for (const StraightMove* const last = move + step.moves; move != last; ++move) {
-    const StraightPlace* const to = line.places.data() + move->first_place;
-    const StraightPlace* const from = to + move->destinations;
-    if (move->copies) {
-      const std::byte* const source = address(*from);
-      for (const StraightPlace* each = to; each != from; ++each)
-        copy(address(*each), source, move->bytes);
-      continue;
-    }
-    for (std::uint32_t d = 0; d < move->destinations; ++d)
-      destination_pointers_[d] = address(to[d]);
-    for (std::uint32_t s = 0; s < move->sources; ++s) source_pointers_[s] = address(from[s]);
-    call.kernel({.sources = source_pointers_.data(),
-                 .source_count = move->sources,
-                 .destinations = destination_pointers_.data(),
-                 .destination_count = move->destinations,
-                 .elements = move->elements,
-                 .average_over = move->finish ? call.average_over : 0});
-  }
 }
 
 // As if start() and advance() had come so far.

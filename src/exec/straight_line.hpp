@@ -38,11 +38,36 @@ struct StraightStep {
   std::uint32_t bytes = 0;  // of its messages
 };
 
+// What a line of single cells, one of each connection, does one after the other.
+struct CellOp {
+  enum Kind : std::uint8_t {
+    kOpen,     // the slot is free: says where the payload goes
+    kReceive,  // the message is there: says where its payload lies
+    kMove,     // the moves of the step
+    kReduce,   // its only one, a call of the kernel
+    kCommit,   // the message is visible
+    kSend,     // kOpen, a copy, kCommit
+    kRelease,  // the slot is free again
+  };
+  Kind kind = kOpen;
+  bool answered = false;  // see StraightLine
+  std::uint16_t step = 0;
+  std::uint16_t message = 0;           // its base
+  std::uint32_t mask = 0, stride = 0;  // slots - 1, of a power of two; bytes from slot to slot
+  std::byte* cells = nullptr;          // of its connection
+  ConnectionState* state = nullptr;
+  Connection* connection = nullptr;
+  Word* consumed = nullptr;
+  StraightPlace source;     // kSend
+  std::uint32_t bytes = 0;  // kSend
+};
+
 struct StraightLine {
   std::vector<StraightStep> steps;
   std::vector<StraightMove> moves;
   std::vector<StraightPlace> places;
   std::vector<Connection*> ends;  // the executor's, in the order of messages
+  std::vector<CellOp> ops;        // where each carries one message of one cell; else none
   // Those to ranks from which the line receives, too: who sent in an operation had ended the one
   // before, and so given its credits.
   std::vector<Connection*> answered;

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small calls that repeat, of one cell a connection: the protocol of connection_ops.hpp with what
+// it counts per message left out, one thing after the other.
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "exec/host_executor.hpp"
+#include "exec/straight_moves.hpp"
+#include "exec/waiter.hpp"
+
+namespace tutti {
+namespace {
+
+// The slot of the connection's next message.
+Cell& next_cell(const CellOp& op) {
+  return *reinterpret_cast<Cell*>(op.cells + (op.state->next & op.mask) * op.stride);
+}
+
+// What an answered connection sent until the last operation began has been read.
+bool may_send(const CellOp& op) {
+  ConnectionState& state = *op.state;
+  if (op.answered) state.seen = std::max(state.seen, op.connection->first_message);
+  return state.next - state.seen <= op.mask || can_send(*op.connection);
+}
+
+void commit(const CellOp& op, Cell& to, std::uint64_t epoch, std::uint64_t signature) {
+  op.connection->first_message = op.state->next++;
+  to.signature.store(signature, std::memory_order_relaxed);
+  // Release pairs with the acquire in run_cells() and can_recv().
+  to.epoch.store(epoch, std::memory_order_release);
+}
+
+void add_ops(StraightLine& line, std::uint16_t step) {
+  const StraightStep& here = line.steps[step];
+  const StraightMove& move = line.moves[here.first_move];
+  const auto add = [&](CellOp::Kind kind, std::uint32_t which) {
+    Connection* const end = line.ends[which];
+    line.ops.push_back({.kind = kind,
+                        .answered = std::ranges::find(line.answered, end) != line.answered.end(),
+                        .step = step,
+                        .message = static_cast<std::uint16_t>(StraightPlace::kFirstMessage + which),
+                        .mask = end->slots - 1,
+                        .stride = static_cast<std::uint32_t>(end->cells_per_slot * kCellBytes),
+                        .cells = reinterpret_cast<std::byte*>(end->cells),
+                        .state = end->state,
+                        .connection = end,
+                        .consumed = &end->words->consumed,
+                        .source = line.places[move.first_place + move.destinations],
+                        .bytes = move.bytes});
+  };
+  const std::uint32_t sends = here.first_end, receives = sends + here.sends,
+                      end = receives + here.receives;
+  const bool copies_out = here.moves == 1 && move.copies && move.destinations == 1 &&
+                          here.sends == 1 && here.receives == 0;
+  if (copies_out) return add(CellOp::kSend, sends);
+  for (std::uint32_t i = sends; i < receives; ++i) add(CellOp::kOpen, i);
+  for (std::uint32_t i = receives; i < end; ++i) add(CellOp::kReceive, i);
+  CellOp moves;
+  moves.kind = here.moves == 1 && !move.copies ? CellOp::kReduce : CellOp::kMove;
+  moves.step = step;
+  line.ops.push_back(moves);
+  for (std::uint32_t i = sends; i < receives; ++i) add(CellOp::kCommit, i);
+  for (std::uint32_t i = receives; i < end; ++i) add(CellOp::kRelease, i);
+}
+
+}  // namespace
+
+void HostExecutor::note_cells(StraightLine& line) {
+  const std::set<const Connection*> distinct(line.ends.begin(), line.ends.end());
+  const bool cells = std::ranges::all_of(line.ends, [](const Connection* end) {
+    return end->protocol == Protocol::kFlagged && std::has_single_bit(end->slots) &&
+           end->state->posts == nullptr;
+  });
+  const bool single = std::ranges::all_of(line.steps, [](const StraightStep& step) {
+    return step.bytes <= kCellPayloadBytes && step.moves > 0;
+  });
+  if (line.answered.empty() || distinct.size() != line.ends.size() || !cells || !single) return;
+  for (std::size_t step = 0; step < line.steps.size(); ++step)
+    add_ops(line, static_cast<std::uint16_t>(step));
+}
+
+void HostExecutor::go_on_at_cells(const StraightLine& line, std::uint32_t step,
+                                  const StraightCall& call) {
+  begin(call.operation);
+  for (std::size_t i = 0; i < line.steps[step].first_end; ++i) --line.ends[i]->first_message;
+  go_on_at(line, step, call);
+}
+
+bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
+                             std::uint32_t most_looks) {
+  const std::uint64_t epoch = make_epoch(call.operation, 0), signature = call.signature;
+  std::byte** const bases = bases_.data();
+  bases[StraightPlace::kInput] = reinterpret_cast<std::byte*>(call.input_base);
+  bases[StraightPlace::kOutput] = reinterpret_cast<std::byte*>(call.output_base);
+  bases[StraightPlace::kScratch] = scratch_.data();
+  std::uint32_t looks = 0;
+  const CellOp* op = line.ops.data();
+  for (const CellOp* const last = op + line.ops.size(); op != last;) {
+    switch (op->kind) {
+      case CellOp::kOpen:
+        if (!may_send(*op)) break;
+        bases[op->message] = next_cell(*op).payload;
+        ++op;
+        continue;
+      case CellOp::kReceive: {
+        Cell& from = next_cell(*op);
+        if (from.epoch.load(std::memory_order_acquire) != epoch ||
+            from.signature.load(std::memory_order_relaxed) != signature)
+          break;
+        bases[op->message] = from.payload;
+        ++op;
+        continue;
+      }
+      case CellOp::kMove:
+        run_moves(line, line.steps[op->step], call);
+        ++op;
+        continue;
+      case CellOp::kReduce:
+        run_kernel(line, line.moves[line.steps[op->step].first_move], call);
+        ++op;
+        continue;
+      case CellOp::kCommit:
+        commit(*op, next_cell(*op), epoch, signature);
+        ++op;
+        continue;
+      case CellOp::kSend: {
+        if (!may_send(*op)) break;
+        Cell& to = next_cell(*op);
+        copy_straight(to.payload, bases[op->source.base] + op->source.offset, op->bytes);
+        commit(*op, to, epoch, signature);
+        ++op;
+        continue;
+      }
+      case CellOp::kRelease:
+        // Release pairs with the acquire in reload_consumed().
+        op->consumed->store(++op->state->next, std::memory_order_release);
+        ++op;
+        continue;
+    }
+    if (looks++ == most_looks) [[unlikely]] {
+      go_on_at_cells(line, op->step, call);
+      return false;
+    }
+    Waiter::relax();
+  }
+  traffic_.messages += line.messages;
+  traffic_.payload_bytes += line.payload_bytes;
+  return true;
+}
+
+}  // namespace tutti
