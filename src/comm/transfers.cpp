@@ -199,7 +199,7 @@ Result<bool> Transfers::advance() {
   if (!flows_.empty()) signature_ = flows_[0]->at_hand().signature();
   if (moved) note_moved();
   if (faulty_ != nullptr) return tl::unexpected(fault_error());
-  if (pumps_) {
+  if (pumps_ && !(flows_.empty() && flushed())) {
     TUTTI_TRY(pump());
     drop_over();  // what was lent has been taken
   }

@@ -59,12 +59,14 @@ class Stream {
   void take_back();
   // Hands to the kernel what it takes.
   void flush();
+  // Forgets what is queued, and what will be: the peer takes nothing more.
+  void stop_sending();
   // Is what is queued from now on lost?
   [[nodiscard]] bool sends_no_more() const { return sending_over_; }
   [[nodiscard]] bool pending() const { return !opening_.empty() || head_ < queue_.size(); }
   // Bytes that were queued and the peer's kernel has not acknowledged; 0 of one that is down.
   [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
-  // What has come, up to a bound. True: there may be more.
+  // What has come, up to a bound. True: something has come.
   bool receive(Sink& sink);
   // Does a frame that has come wait for a turn of the call? Then receive() goes on with it, whether
   // or not the socket has more.
@@ -94,7 +96,6 @@ class Stream {
 
   void add_pieces(Entry& entry, std::size_t skip);
   void sent(std::size_t bytes);
-  void stop_sending();
   // Bytes read: 0 where none came.
   [[nodiscard]] std::size_t read();
   void parse(Sink& sink);
