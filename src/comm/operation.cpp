@@ -127,7 +127,8 @@ Result<bool> Operation::advance() {
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
   // A call returns when its bytes need no more of this rank.
   const bool over = !gated_ && plan_->executor->done();
-  if (!over || !flushed()) TUTTI_TRY(pump());
+  // Behind the gate nothing is sent, and others may wait there for this rank's `done`.
+  if (!over || !flushed()) TUTTI_TRY(pump(over || gated_));
   if (!gated_ && plan_->executor->done() && flushed()) finish();
   return moved;
 }

@@ -200,7 +200,7 @@ Result<bool> Transfers::advance() {
   if (moved) note_moved();
   if (faulty_ != nullptr) return tl::unexpected(fault_error());
   if (pumps_ && !(flows_.empty() && flushed())) {
-    TUTTI_TRY(pump());
+    TUTTI_TRY(pump(flows_.empty()));
     drop_over();  // what was lent has been taken
   }
   if (flows_.empty() && (!pumps_ || flushed())) {

@@ -12,6 +12,9 @@ namespace tutti::tcp {
 namespace {
 
 constexpr std::uint32_t kTurnsPerLook = 4;  // at the stream that was silent last
+// Turns that words wait for a message to go with. Among more ranks than cores, and where a rank
+// first exchanges something with its host's others, it takes some until the next one.
+constexpr std::uint32_t kMostTurnsOfWords = 200;
 
 }  // namespace
 
@@ -74,6 +77,8 @@ Connection Peer::open_send(const ConnectionSpec& spec) {
 
 Connection Peer::open_recv(const ConnectionSpec& spec) {
   recvs_opened_ |= 1u << spec.index;
+  std::uint32_t& slots = recv_slots_[spec.index];
+  slots = slots == 0 ? spec.slots : std::min(slots, spec.slots);
   return place(spec, home_.inbox->base(), home_.layout, &recv_.of[spec.index]);
 }
 
@@ -88,10 +93,8 @@ void Peer::pump() {
     pump_messages(static_cast<std::uint8_t>(std::countr_zero(left)));
   if (own->pending() && !shared->pending())
     pump_words(*own);
-  else if (shared->pending() || words_wait_)
+  else if (shared->pending() || words_wait_no_longer())
     pump_words(*shared);
-  else
-    words_wait_ = has_words();
   own->flush();
   if (shared != own) shared->flush();
   note_taken();
@@ -143,12 +146,37 @@ bool Peer::has_words() const {
   return home_.done > done_said_;
 }
 
+// Those of a call that has ended may wait, unless the peer has no other.
+bool Peer::owes_credits() const {
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    const std::uint64_t next = recv_.of[index].next, owed = next - credited_[index];
+    const bool of_this_call = next > ended_[index];
+    if ((of_this_call ? 2 : 1) * owed >= recv_slots_[index]) return true;
+  }
+  return false;
+}
+
+void Peer::end_call() {
+  words_due_ = has_words();
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    ended_[index] = recv_.of[index].next;
+  }
+}
+
+bool Peer::words_wait_no_longer() {
+  if (!has_words()) return false;
+  return hastened_ || words_waited_++ >= (owes_credits() ? 1 : kMostTurnsOfWords);
+}
+
 void Peer::pump_words(Stream& way) {
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1)
     pump_credit(way, static_cast<std::uint8_t>(std::countr_zero(left)));
   if (home_.done > done_said_)
     way.queue({.kind = FrameKind::kDone, .number = done_said_ = home_.done});
-  words_wait_ = words_due_ = false;
+  words_waited_ = 0;
+  words_due_ = hastened_ = false;
 }
 
 // Messages in slots come one after another: the way changes where all before have been received. A

@@ -54,13 +54,15 @@ class Peer final : public Sink {
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 
   // Sends what this rank has committed, and with it what it has consumed and done. Where nothing
-  // was committed these words wait for the next time, since a packet costs as much as a small
-  // message: the last ones of a call go with the first message of the next one.
+  // was committed these words wait for some turns, since a packet costs as much as a small message:
+  // the last ones of a call go with the first message of the next one.
   void pump();
   // What was lent or offered is needed no more.
   void take_back();
   // A call has ended.
-  void end_call() { words_due_ = has_words(); }
+  void end_call();
+  // Words that wait leave with the next pump().
+  void hasten() { hastened_ = has_words(); }
   // The last that is sent.
   void say_goodbye();
   // Has the kernel everything that was pumped? And what of it has the peer's kernel not?
@@ -93,6 +95,9 @@ class Peer final : public Sink {
   void withdraw_offers();
   void pump_credit(Stream& way, std::uint8_t index);
   [[nodiscard]] bool has_words() const;
+  [[nodiscard]] bool words_wait_no_longer();
+  // May the peer lack credits soon?
+  [[nodiscard]] bool owes_credits() const;
   void pump_words(Stream& way);
   void take_credit(const Frame& frame);
   void land_cells(const Frame& frame, const std::byte* bytes);
@@ -111,10 +116,13 @@ class Peer final : public Sink {
   std::uint32_t sends_opened_ = 0, recvs_opened_ = 0;  // a bit an index
   // By index: messages and credits sent, and messages of slots that have landed.
   std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{}, produced_{};
-  std::array<Stream*, kMaxConnectionsPerPair> slots_way_{};  // of the last message in a slot
+  std::array<std::uint64_t, kMaxConnectionsPerPair> ended_{};  // received when a call had ended
+  std::array<Stream*, kMaxConnectionsPerPair> slots_way_{};    // of the last message in a slot
   std::uint64_t done_ = 0, done_said_ = 0;
-  bool words_wait_ = false;  // since the pump before
-  bool words_due_ = false;   // of a call that has ended: the next one does not end before they left
+  std::array<std::uint32_t, kMaxConnectionsPerPair> recv_slots_{};  // the fewest of any plan
+  std::uint32_t words_waited_ = 0;                                  // turns
+  bool hastened_ = false;
+  bool words_due_ = false;  // of a call that has ended: the next one does not end before they left
   std::uint64_t byes_ = 0;
   bool has_left_ = false;
 };

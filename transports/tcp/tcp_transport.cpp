@@ -63,6 +63,9 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
   // The kernel copies from wherever it lies.
   [[nodiscard]] bool may_lend(std::span<const std::byte> /*memory*/) const override { return true; }
   [[nodiscard]] Status progress() override;
+  void hasten() override {
+    for (Peer* const peer : active_) peer->hasten();
+  }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {
     for (Peer* const peer : active_)

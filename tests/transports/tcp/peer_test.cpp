@@ -308,6 +308,16 @@ struct Sender {
     EXPECT_EQ(std::min(came[0], came[1]), 0U);
     return came[Peer::kMade] > 0 ? Peer::kMade : Peer::kAccepted;
   }
+  // Do words leave by themselves within so many turns?
+  bool speaks_within(int turns) {
+    std::array<std::byte, 256> in;
+    for (int turn = 0; turn < turns; ++turn) {
+      peer.pump();
+      for (const UniqueFd& other : others)
+        if (::recv(other.get(), in.data(), in.size(), MSG_DONTWAIT) > 0) return true;
+    }
+    return false;
+  }
   void consumes(std::uint64_t number) { tells({.kind = FrameKind::kCredit, .number = number}); }
   void tells(Frame frame, Peer::Side side = Peer::kMade) {
     frame.index = frame.kind == FrameKind::kCredit ? kSpec.index : std::uint8_t{0};
@@ -363,6 +373,36 @@ TEST(TcpPeer, AnOlderWordOnTheOtherConnectionChangesNothing) {
   from.tells({.kind = FrameKind::kDone, .number = 6}, Peer::kAccepted);
   EXPECT_EQ(from.peer.done(), 7U);
   EXPECT_TRUE(from.peer.connected());
+}
+
+// Credits of a call that has ended and its number wait for a message; not for ever, not where none
+// is to come, and not where the peer may lack credits.
+TEST(TcpPeer, WordsWaitForAMessage) {
+  Sender from(1);
+  ConnectionSpec spec = kSpec;
+  spec.source = 0;
+  spec.destination = 1;
+  spec.slots = 4;
+  Connection in = from.peer.open_recv(spec);
+  const auto receives = [&] { ++in.state->next; };
+  from.send(from.cells, 8);
+  receives();
+  from.home.done = 1;
+  from.peer.end_call();
+  EXPECT_FALSE(from.peer.flushed());
+  EXPECT_FALSE(from.speaks_within(10));
+  from.send(from.cells, 8);  // with them
+  EXPECT_TRUE(from.peer.flushed());
+  EXPECT_FALSE(from.speaks_within(1000));
+  receives();
+  EXPECT_FALSE(from.speaks_within(10));
+  from.peer.hasten();
+  EXPECT_TRUE(from.speaks_within(1));
+  receives();
+  EXPECT_FALSE(from.speaks_within(10));
+  EXPECT_TRUE(from.speaks_within(1000));
+  for (int i = 0; i < 2; ++i) receives();
+  EXPECT_TRUE(from.speaks_within(2));
 }
 
 TEST(TcpPeer, WhoHasLeftHasSaidSoOnBothConnections) {
