@@ -42,9 +42,10 @@ Stream* Peer::shared() {
   return stream ? &*stream : own();
 }
 
+// Who leaves ends one connection before what it has sent on the other may have come.
 const Stream* Peer::broken() const {
   for (const auto& stream : streams_)
-    if (stream && stream->down()) return &*stream;
+    if (stream && stream->down() && (has_left_ || !stream->said_bye())) return &*stream;
   return nullptr;
 }
 

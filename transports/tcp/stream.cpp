@@ -199,6 +199,7 @@ bool Stream::parse_one(Sink& sink, std::size_t& at) {
     return false;
   }
   if (have - sizeof frame < frame.bytes) return false;
+  said_bye_ = said_bye_ || frame.kind == FrameKind::kBye;
   if (!sink.take(frame, bytes)) fail_dishonest();
   at += sizeof frame + frame.bytes;
   return true;

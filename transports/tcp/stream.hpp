@@ -81,6 +81,8 @@ class Stream {
 
   [[nodiscard]] bool down() const { return !cause_.empty(); }
   [[nodiscard]] const std::string& cause() const { return cause_; }
+  // Has the other end said that it leaves? Then the end of the connection is none of its failures.
+  [[nodiscard]] bool said_bye() const { return said_bye_; }
   // Was it the network's silence that ended it, rather than the other end?
   [[nodiscard]] bool silenced() const { return silenced_; }
   void fail(std::string cause);
@@ -107,6 +109,7 @@ class Stream {
   ProcessFd socket_;
   std::string cause_;  // empty: up
   bool silenced_ = false;
+  bool said_bye_ = false;
   bool sending_over_ = false;  // the peer takes nothing more; what it has sent is read all the same
   bool reset_ = false;         // the kernel has said so to who sent
   std::vector<std::byte> opening_;

@@ -414,6 +414,11 @@ TEST(TcpPeer, WhoHasLeftHasSaidSoOnBothConnections) {
     ASSERT_EQ(::recv(from.others[side].get(), &bye, sizeof bye, MSG_DONTWAIT), ssize_t{sizeof bye});
     EXPECT_EQ(bye.kind, FrameKind::kBye);
     to.tells(bye, side);
+    // It may be a while until what was sent on the other connection has come.
+    to.others[side] = {};
+    to.peer.stream(side)->receive(to.peer);
+    EXPECT_TRUE(to.peer.stream(side)->down());
+    EXPECT_EQ(to.peer.connected(), side == Peer::kMade);
   }
   EXPECT_TRUE(to.peer.has_left());
 }
