@@ -68,6 +68,10 @@ class RoutedTransport final : public Transport {
     const Rank near = near_->unflushed();
     return near != kNoRank ? near : far_->unflushed();
   }
+  void hasten() override {
+    near_->hasten();
+    far_->hasten();
+  }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override { return of(peer).await(peer, ns); }
   [[nodiscard]] Owed owed() const override {
     const Owed near = near_->owed();

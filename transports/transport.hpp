@@ -96,9 +96,11 @@ class Transport {
   [[nodiscard]] virtual Status progress() { return {}; }
   // Returns a peer for which messages, a `done` number, or credits from before the last
   // publish_done() are still queued on this rank: keep calling progress(). kNoRank if there is
-  // none. Later credits may wait for the next message to that peer. Call it after progress(). User
-  // thread; never blocks.
+  // none. Later credits may wait for the next message to that peer. User thread; never blocks.
   [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
+  // The call at hand has no message to send, or none yet: a `done` number and credits that wait to
+  // travel with one leave with the next progress(). User thread; never blocks.
+  virtual void hasten() {}
   // Sleeps until bytes from `peer` have arrived or bytes can be sent to it, at most for `ns`
   // nanoseconds; events of other peers may end the sleep too. Returns false at once if nothing
   // would wake this thread, as in shared memory. User thread.

@@ -65,8 +65,9 @@ void OngoingCall::give_up() {
   members_.give_up();
 }
 
-Status OngoingCall::pump() {
+Status OngoingCall::pump(bool silent) {
   if (transport_ == nullptr) return {};
+  if (silent) transport_->hasten();
   Status moving = transport_->progress();
   if (!moving) members_.poison_as_failed(signature_);
   return moving;

@@ -64,8 +64,9 @@ class OngoingCall {
   [[nodiscard]] Error unprepared(const Error& cause);
   // Something has moved: waits begin anew.
   void note_moved();
-  // Moves what is pumped. An error poisons: the transport cannot go on.
-  [[nodiscard]] Status pump();
+  // Moves what is pumped. An error poisons: the transport cannot go on. `silent`: this
+  // call has no message to send, or none yet.
+  [[nodiscard]] Status pump(bool silent);
   // Does nothing that was queued need this rank any more?
   [[nodiscard]] bool flushed() const {
     return transport_ == nullptr || transport_->unflushed() == kNoRank;

@@ -125,8 +125,10 @@ Result<bool> Operation::advance() {
   const bool moved = (!gated_ || gate_open()) && plan_->executor->advance();
   if (moved) note_moved();
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
-  TUTTI_TRY(pump());
   // A call returns when its bytes need no more of this rank.
+  const bool over = !gated_ && plan_->executor->done();
+  // Behind the gate nothing is sent, and others may wait there for this rank's `done`.
+  if (!over || !flushed()) TUTTI_TRY(pump(over || gated_));
   if (!gated_ && plan_->executor->done() && flushed()) finish();
   return moved;
 }

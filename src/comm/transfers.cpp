@@ -199,8 +199,8 @@ Result<bool> Transfers::advance() {
   if (!flows_.empty()) signature_ = flows_[0]->at_hand().signature();
   if (moved) note_moved();
   if (faulty_ != nullptr) return tl::unexpected(fault_error());
-  if (pumps_) {
-    TUTTI_TRY(pump());
+  if (pumps_ && !(flows_.empty() && flushed())) {
+    TUTTI_TRY(pump(flows_.empty()));
     drop_over();  // what was lent has been taken
   }
   if (flows_.empty() && (!pumps_ || flushed())) {

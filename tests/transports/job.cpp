@@ -135,6 +135,7 @@ Deadline Member::patience() { return Deadline::in_ms(kPatienceMs); }
 
 void Member::meet() const {
   const bool left = transport == nullptr || poll("what was sent to leave", [&] {
+                      transport->hasten();
                       const Status status = transport->progress();
                       return status && transport->unflushed() == kNoRank;
                     });

@@ -26,7 +26,7 @@
 namespace tutti::tcp {
 
 inline constexpr std::uint64_t kMagic = 0x3150'4354'4954'5554;  // "TUTITCP1" in memory
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 
 using Token = std::array<std::byte, 16>;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/tcp/peer.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -8,6 +9,14 @@
 #include "transports/connection_ops.hpp"
 
 namespace tutti::tcp {
+namespace {
+
+constexpr std::uint32_t kTurnsPerLook = 4;  // at the stream that was silent last
+// Turns that words wait for a message to go with. Among more ranks than cores, and where a rank
+// first exchanges something with its host's others, it takes some until the next one.
+constexpr std::uint32_t kMostTurnsOfWords = 200;
+
+}  // namespace
 
 Peer::Peer(Rank rank, Home& home) : rank_(rank), home_(home) {
   for (std::size_t i = 0; i < kMaxConnectionsPerPair; ++i) {
@@ -22,16 +31,21 @@ Status Peer::make_mirror() {
   return {};
 }
 
-Stream* Peer::way() {
-  if (way_ == nullptr)
-    for (auto& stream : streams_)
-      if (stream && way_ == nullptr) way_ = &*stream;
-  return way_;
+Stream* Peer::own() {
+  for (auto& stream : streams_)
+    if (stream) return &*stream;
+  return nullptr;
 }
 
+Stream* Peer::shared() {
+  auto& stream = streams_[home_.rank < rank_ ? kMade : kAccepted];
+  return stream ? &*stream : own();
+}
+
+// Who leaves ends one connection before what it has sent on the other may have come.
 const Stream* Peer::broken() const {
   for (const auto& stream : streams_)
-    if (stream && stream->down()) return &*stream;
+    if (stream && stream->down() && (has_left_ || !stream->said_bye())) return &*stream;
   return nullptr;
 }
 
@@ -46,6 +60,17 @@ void Peer::receive_waiting() {
     if (stream && stream->waits()) stream->receive(*this);
 }
 
+void Peer::receive() {
+  const bool both = ++turns_ % kTurnsPerLook == 0;
+  for (const Side side : {last_heard_, last_heard_ == kMade ? kAccepted : kMade}) {
+    auto& stream = streams_[side];
+    if (!stream || stream->down() || stream->waits()) continue;
+    const bool came = stream->receive(*this);
+    if (came) last_heard_ = side;
+    if (!both) return;
+  }
+}
+
 Connection Peer::open_send(const ConnectionSpec& spec) {
   sends_opened_ |= 1u << spec.index;
   return place(spec, mirror_->base(), home_.layout, &send_.of[spec.index]);
@@ -53,31 +78,41 @@ Connection Peer::open_send(const ConnectionSpec& spec) {
 
 Connection Peer::open_recv(const ConnectionSpec& spec) {
   recvs_opened_ |= 1u << spec.index;
+  std::uint32_t& slots = recv_slots_[spec.index];
+  slots = slots == 0 ? spec.slots : std::min(slots, spec.slots);
   return place(spec, home_.inbox->base(), home_.layout, &recv_.of[spec.index]);
 }
 
 void Peer::pump() {
-  Stream* const way = this->way();
-  if (way == nullptr) return;
-  if (way->down()) {
-    note_taken(*way);
+  Stream *const own = this->own(), *const shared = this->shared();
+  if (own == nullptr) return;
+  if (broken() != nullptr) {
+    note_taken();
     return;
   }
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
-    pump_messages(*way, static_cast<std::uint8_t>(std::countr_zero(left)));
-  if (way->pending() || words_wait_)
-    pump_words(*way);
-  else
-    words_wait_ = has_words();
-  way->flush();
-  note_taken(*way);
+    pump_messages(static_cast<std::uint8_t>(std::countr_zero(left)));
+  if (own->pending() && !shared->pending())
+    pump_words(*own);
+  else if (shared->pending() || words_wait_no_longer())
+    pump_words(*shared);
+  own->flush();
+  if (shared != own) shared->flush();
+  note_taken();
 }
 
-// A connection that is down needs nothing any more.
-void Peer::note_taken(const Stream& way) {
+// A peer of which a connection is down needs nothing any more.
+void Peer::note_taken() {
+  bool over = false;
+  for (const auto& stream : streams_) over = over || (stream && stream->sends_no_more());
+  for (auto& stream : streams_)
+    if (over && stream) stream->stop_sending();
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
-    send_.of[index].taken = way.sends_no_more() ? send_.of[index].next : way.left(index);
+    std::uint64_t taken = over ? send_.of[index].next : 0;
+    for (const auto& stream : streams_)
+      if (stream && !over) taken = std::max(taken, stream->left(index));
+    send_.of[index].taken = taken;
   }
 }
 
@@ -85,7 +120,8 @@ void Peer::note_taken(const Stream& way) {
 void Peer::take_back() {
   withdraw_offers();
   pump();
-  if (Stream* const way = this->way()) way->take_back();
+  for (auto& stream : streams_)
+    if (stream) stream->take_back();
 }
 
 // A payload that is at an offered place, whole or in part, moves to its slot.
@@ -111,15 +147,52 @@ bool Peer::has_words() const {
   return home_.done > done_said_;
 }
 
+// Those of a call that has ended may wait, unless the peer has no other.
+bool Peer::owes_credits() const {
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    const std::uint64_t next = recv_.of[index].next, owed = next - credited_[index];
+    const bool of_this_call = next > ended_[index];
+    if ((of_this_call ? 2 : 1) * owed >= recv_slots_[index]) return true;
+  }
+  return false;
+}
+
+void Peer::end_call() {
+  words_due_ = has_words();
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    ended_[index] = recv_.of[index].next;
+  }
+}
+
+bool Peer::words_wait_no_longer() {
+  if (!has_words()) return false;
+  return hastened_ || words_waited_++ >= (owes_credits() ? 1 : kMostTurnsOfWords);
+}
+
 void Peer::pump_words(Stream& way) {
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1)
     pump_credit(way, static_cast<std::uint8_t>(std::countr_zero(left)));
   if (home_.done > done_said_)
     way.queue({.kind = FrameKind::kDone, .number = done_said_ = home_.done});
-  words_wait_ = words_due_ = false;
+  words_waited_ = 0;
+  words_due_ = hastened_ = false;
 }
 
-void Peer::pump_messages(Stream& way, std::uint8_t index) {
+// Messages in slots come one after another: the way changes where all before have been received. A
+// cell says by its epoch what it holds, whatever has come before.
+Stream& Peer::way_of(const Frame& frame) {
+  Stream* const wanted = frame.bytes <= kMostSharedBytes ? shared() : own();
+  if (frame.kind != FrameKind::kSlot) return *wanted;
+  Stream*& last = slots_way_[frame.index];
+  const std::uint64_t received =
+      mirror_->pair(home_.rank).words[frame.index].consumed.load(std::memory_order_acquire);
+  if (last == nullptr || received + 1 == frame.number) last = wanted;
+  return *last;
+}
+
+void Peer::pump_messages(std::uint8_t index) {
   const ConnectionState& state = send_.of[index];
   const std::byte* const arena = mirror_->base() + home_.layout.arena_offset_bytes();
   const auto* const cells = reinterpret_cast<const std::byte*>(mirror_->pair(home_.rank).cells);
@@ -127,12 +200,12 @@ void Peer::pump_messages(Stream& way, std::uint8_t index) {
     const Post& post = posts_[index][number++ % kMaxSlots];
     const bool slot = post.first >= arena;
     const std::size_t in_place = post.lent == nullptr ? post.bytes : kSlotHeaderBytes;
-    way.queue({.kind = slot ? FrameKind::kSlot : FrameKind::kCells,
-               .index = index,
-               .bytes = static_cast<std::uint32_t>(post.bytes),
-               .offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells)),
-               .number = number},
-              {post.first, in_place}, post.lent);
+    const Frame frame{.kind = slot ? FrameKind::kSlot : FrameKind::kCells,
+                      .index = index,
+                      .bytes = static_cast<std::uint32_t>(post.bytes),
+                      .offset = static_cast<std::uint64_t>(post.first - (slot ? arena : cells)),
+                      .number = number};
+    way_of(frame).queue(frame, {post.first, in_place}, post.lent);
   }
 }
 
@@ -145,21 +218,32 @@ void Peer::pump_credit(Stream& way, std::uint8_t index) {
 
 void Peer::say_goodbye() {
   pump();
-  if (Stream* const way = this->way()) {
-    pump_words(*way);
-    way->queue({.kind = FrameKind::kBye});
-    way->flush();
+  if (own() == nullptr) return;
+  pump_words(*shared());
+  const bool both = streams_[kMade] && streams_[kAccepted];
+  for (auto& stream : streams_) {
+    if (!stream) continue;
+    stream->queue({.kind = FrameKind::kBye, .number = both ? 2U : 1U});
+    stream->flush();
   }
 }
 
-bool Peer::flushed() {
-  const Stream* const way = this->way();
-  return way == nullptr || way->down() || (!way->pending() && !words_due_);
+bool Peer::flushed() const {
+  if (!connected()) return true;
+  for (const auto& stream : streams_)
+    if (stream && stream->pending()) return false;
+  for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    if (pumped_[index] < send_.of[index].next) return false;
+  }
+  return !words_due_;
 }
 
-std::uint64_t Peer::unacknowledged_bytes() {
-  const Stream* const way = this->way();
-  return way == nullptr ? 0 : way->unacknowledged_bytes();
+std::uint64_t Peer::unacknowledged_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& stream : streams_)
+    if (stream) bytes += stream->unacknowledged_bytes();
+  return bytes;
 }
 
 std::string Peer::opening(std::span<const std::byte> bytes) {
@@ -214,22 +298,26 @@ bool Peer::take(const Frame& frame, const std::byte* bytes) {
       return true;
     case FrameKind::kCredit:
       if (!mirror_) return false;
-      // What cannot be is noticed where it is read.
-      mirror_->pair(home_.rank)
-          .words[frame.index]
-          .consumed.store(frame.number, std::memory_order_release);
+      take_credit(frame);
       return true;
     case FrameKind::kDone:
-      if (frame.number < done_) return false;
-      done_ = frame.number;
+      done_ = std::max(done_, frame.number);
       return true;
     case FrameKind::kBye:
-      has_left_ = true;
+      has_left_ = ++byes_ >= frame.number;
       return true;
     case FrameKind::kSlot:
       break;
   }
   return false;
+}
+
+// A word on one connection may come before an older one on the other. What cannot be is noticed
+// where it is read.
+void Peer::take_credit(const Frame& frame) {
+  Word& consumed = mirror_->pair(home_.rank).words[frame.index].consumed;
+  if (frame.number > consumed.load(std::memory_order_relaxed))
+    consumed.store(frame.number, std::memory_order_release);
 }
 
 // The first cell's epoch, its first word, comes last.

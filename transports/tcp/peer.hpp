@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank knows of one peer over TCP, and what the peer's frames may touch: the words and
-// cells of its own pair, the arena, and memory that the receiver has offered for a payload of that
-// size. One thread at a time.
+// What one rank knows of one peer over TCP, on which connection its frames go, and what the peer's
+// frames may touch: the words and cells of its own pair, the arena, and memory that the receiver
+// has offered for a payload of that size. One thread at a time.
 #pragma once
 
 #include <array>
@@ -40,8 +40,8 @@ class Peer final : public Sink {
   [[nodiscard]] bool waits() const;
   // Goes on with the frames that wait.
   void receive_waiting();
-  // Where this rank sends: always the same one, or messages could overtake each other. Null: none.
-  [[nodiscard]] Stream* way();
+  // Asks the stream that brought something last, and now and then the other.
+  void receive();
   // Has it a stream, and is none down?
   [[nodiscard]] bool connected() const {
     return (streams_[kMade] || streams_[kAccepted]) && broken() == nullptr;
@@ -54,18 +54,20 @@ class Peer final : public Sink {
   [[nodiscard]] Connection open_recv(const ConnectionSpec& spec);
 
   // Sends what this rank has committed, and with it what it has consumed and done. Where nothing
-  // was committed these words wait for the next time, since a packet costs as much as a small
-  // message: the last ones of a call go with the first message of the next one.
+  // was committed these words wait for some turns, since a packet costs as much as a small message:
+  // the last ones of a call go with the first message of the next one.
   void pump();
   // What was lent or offered is needed no more.
   void take_back();
   // A call has ended.
-  void end_call() { words_due_ = has_words(); }
+  void end_call();
+  // Words that wait leave with the next pump().
+  void hasten() { hastened_ = has_words(); }
   // The last that is sent.
   void say_goodbye();
   // Has the kernel everything that was pumped? And what of it has the peer's kernel not?
-  [[nodiscard]] bool flushed();
-  [[nodiscard]] std::uint64_t unacknowledged_bytes();
+  [[nodiscard]] bool flushed() const;
+  [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
 
   // What the peer has told.
   [[nodiscard]] std::uint64_t done() const { return done_; }
@@ -78,18 +80,33 @@ class Peer final : public Sink {
   [[nodiscard]] bool take(const Frame& frame, const std::byte* bytes) override;
 
  private:
-  void pump_messages(Stream& way, std::uint8_t index);
-  void note_taken(const Stream& way);
+  // A message's frame of at most a packet. Of both directions such frames go on one connection, if
+  // it is there, so that each acknowledges what has come the other way; a larger one is
+  // acknowledged at once, and goes on the connection that its sender made, whose socket nobody else
+  // writes to.
+  static constexpr std::size_t kMostSharedBytes = 1408;
+  // Null: there is none.
+  [[nodiscard]] Stream* own();
+  // The one that the lower rank made, or the only one.
+  [[nodiscard]] Stream* shared();
+  [[nodiscard]] Stream& way_of(const Frame& frame);
+  void pump_messages(std::uint8_t index);
+  void note_taken();
   void withdraw_offers();
   void pump_credit(Stream& way, std::uint8_t index);
   [[nodiscard]] bool has_words() const;
+  [[nodiscard]] bool words_wait_no_longer();
+  // May the peer lack credits soon?
+  [[nodiscard]] bool owes_credits() const;
   void pump_words(Stream& way);
+  void take_credit(const Frame& frame);
   void land_cells(const Frame& frame, const std::byte* bytes);
 
   const Rank rank_;
   Home& home_;
   std::optional<Stream> streams_[2];
-  Stream* way_ = nullptr;
+  Side last_heard_ = kMade;
+  std::uint32_t turns_ = 0;  // of receive()
   Token reply_{};
 
   std::optional<PrivateInbox> mirror_;  // of the peer's inbox
@@ -99,9 +116,14 @@ class Peer final : public Sink {
   std::uint32_t sends_opened_ = 0, recvs_opened_ = 0;  // a bit an index
   // By index: messages and credits sent, and messages of slots that have landed.
   std::array<std::uint64_t, kMaxConnectionsPerPair> pumped_{}, credited_{}, produced_{};
+  std::array<std::uint64_t, kMaxConnectionsPerPair> ended_{};  // received when a call had ended
+  std::array<Stream*, kMaxConnectionsPerPair> slots_way_{};    // of the last message in a slot
   std::uint64_t done_ = 0, done_said_ = 0;
-  bool words_wait_ = false;  // since the pump before
-  bool words_due_ = false;   // of a call that has ended: the next one does not end before they left
+  std::array<std::uint32_t, kMaxConnectionsPerPair> recv_slots_{};  // the fewest of any plan
+  std::uint32_t words_waited_ = 0;                                  // turns
+  bool hastened_ = false;
+  bool words_due_ = false;  // of a call that has ended: the next one does not end before they left
+  std::uint64_t byes_ = 0;
   bool has_left_ = false;
 };
 

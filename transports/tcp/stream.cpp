@@ -149,16 +149,18 @@ std::size_t Stream::read() {
 
 bool Stream::receive(Sink& sink) {
   if (waits()) parse(sink);
+  bool came = false;
   for (int reads = 0; reads < kMostReads && !down() && !waits_; ++reads) {
     const bool landing = landing_left_bytes_ > 0;
     const std::size_t room = landing_left_bytes_ + kBufferBytes - have_bytes_;
     const std::size_t got = read();
-    if (got == 0) return false;
+    if (got == 0) break;
+    came = true;
     if (landing && landing_left_bytes_ == 0 && !sink.landed(landing_frame_)) fail_dishonest();
     if (landing_left_bytes_ == 0) parse(sink);
-    if (got < room) return false;
+    if (got < room) break;
   }
-  return !down();
+  return came;
 }
 
 void Stream::land_at(std::byte* begin) {
@@ -197,6 +199,7 @@ bool Stream::parse_one(Sink& sink, std::size_t& at) {
     return false;
   }
   if (have - sizeof frame < frame.bytes) return false;
+  said_bye_ = said_bye_ || frame.kind == FrameKind::kBye;
   if (!sink.take(frame, bytes)) fail_dishonest();
   at += sizeof frame + frame.bytes;
   return true;

@@ -59,12 +59,14 @@ class Stream {
   void take_back();
   // Hands to the kernel what it takes.
   void flush();
+  // Forgets what is queued, and what will be: the peer takes nothing more.
+  void stop_sending();
   // Is what is queued from now on lost?
   [[nodiscard]] bool sends_no_more() const { return sending_over_; }
   [[nodiscard]] bool pending() const { return !opening_.empty() || head_ < queue_.size(); }
   // Bytes that were queued and the peer's kernel has not acknowledged; 0 of one that is down.
   [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
-  // What has come, up to a bound. True: there may be more.
+  // What has come, up to a bound. True: something has come.
   bool receive(Sink& sink);
   // Does a frame that has come wait for a turn of the call? Then receive() goes on with it, whether
   // or not the socket has more.
@@ -79,6 +81,8 @@ class Stream {
 
   [[nodiscard]] bool down() const { return !cause_.empty(); }
   [[nodiscard]] const std::string& cause() const { return cause_; }
+  // Has the other end said that it leaves? Then the end of the connection is none of its failures.
+  [[nodiscard]] bool said_bye() const { return said_bye_; }
   // Was it the network's silence that ended it, rather than the other end?
   [[nodiscard]] bool silenced() const { return silenced_; }
   void fail(std::string cause);
@@ -94,7 +98,6 @@ class Stream {
 
   void add_pieces(Entry& entry, std::size_t skip);
   void sent(std::size_t bytes);
-  void stop_sending();
   // Bytes read: 0 where none came.
   [[nodiscard]] std::size_t read();
   void parse(Sink& sink);
@@ -106,6 +109,7 @@ class Stream {
   ProcessFd socket_;
   std::string cause_;  // empty: up
   bool silenced_ = false;
+  bool said_bye_ = false;
   bool sending_over_ = false;  // the peer takes nothing more; what it has sent is read all the same
   bool reset_ = false;         // the kernel has said so to who sent
   std::vector<std::byte> opening_;

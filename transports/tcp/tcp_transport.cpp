@@ -38,6 +38,11 @@ constexpr LinkCost kSlotsCost{.alpha_ns = 17'000,
                               .overhead_ns = 4'000,
                               .overhead_ns_per_byte = 0.16};
 
+// So few peers are asked one by one: what has come is read by one system call, not two. Whoever is
+// at the door, and a stream that no peer has yet, has a turn once in so many rounds.
+constexpr std::size_t kMostAsked = 2;
+constexpr std::uint32_t kRoundsPerLook = 16;
+
 constexpr std::int64_t kMostAwaitNs = 900'000'000;
 constexpr std::int64_t kConnectNs = 10'000'000'000;  // the kernel would try for two minutes
 
@@ -58,6 +63,9 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
   // The kernel copies from wherever it lies.
   [[nodiscard]] bool may_lend(std::span<const std::byte> /*memory*/) const override { return true; }
   [[nodiscard]] Status progress() override;
+  void hasten() override {
+    for (Peer* const peer : active_) peer->hasten();
+  }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {
     for (Peer* const peer : active_)
@@ -82,6 +90,7 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
                               std::size_t opening_bytes, std::span<const std::byte> opening);
   void admit(Rank from, ProcessFd socket, const Token& reply);
   void receive_from(Rank rank, Peer::Side side);
+  void take_events();
   void ask_for_room(Peer& peer, bool wanted);
   void pump_all() {
     for (Peer* const peer : active_) peer->pump();
@@ -90,6 +99,7 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
   const std::string ip_;
   std::shared_ptr<Invitations> invitations_;  // shared with the request handler
   ProcessFd epoll_;
+  std::uint32_t rounds_ = 0;
   std::optional<Door> door_;  // there while the inbox is
 };
 
@@ -143,7 +153,7 @@ Result<ProcessFd> TcpTransport::connect_to(const TcpAddress& at, Deadline deadli
 }
 
 Status TcpTransport::make_link(Peer& peer, Rank rank, Deadline deadline) {
-  if (peer.way() == nullptr) TUTTI_TRY(make_stream(peer, rank, deadline));
+  if (!peer.stream(Peer::kMade)) TUTTI_TRY(make_stream(peer, rank, deadline));
   return peer.make_mirror();
 }
 
@@ -207,6 +217,15 @@ Status TcpTransport::progress() {
   if (!home_.inbox) return {};
   // The kernel does not tell of frames that have waited: they have been read.
   for (Peer* const peer : active_) peer->receive_waiting();
+  pump_all();
+  if (active_.empty() || active_.size() > kMostAsked || ++rounds_ % kRoundsPerLook == 0)
+    take_events();
+  else
+    for (Peer* const peer : active_) peer->receive();
+  return door_->tick();
+}
+
+void TcpTransport::take_events() {
   std::array<epoll_event, 64> events;
   const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
@@ -216,8 +235,6 @@ Status TcpTransport::progress() {
     else
       receive_from(static_cast<Rank>(event / 2), static_cast<Peer::Side>(event % 2));
   }
-  pump_all();
-  return door_->tick();
 }
 
 // Room for what waits to be sent wakes, too; only a sleeper asks for that, since there nearly

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a peer's frames do to memory that the receiver has offered for their payloads, over a socket
 // pair and byte by byte: no bytes but those of the message that was meant, and none after the offer
-// was withdrawn.
+// was withdrawn. And on which of two connections frames go, and what their order among these may
+// be.
 #include "transports/tcp/peer.hpp"
 
 #include <gtest/gtest.h>
@@ -63,20 +64,22 @@ std::uint64_t equal_bytes(const std::byte* memory, std::uint64_t message) {
   return kPayloadBytes;
 }
 
+// The other end of a new connection of the peer's.
+UniqueFd add_stream(Peer& peer, Peer::Side side) {
+  std::array<int, 2> ends{-1, -1};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  peer.stream(side).emplace(ProcessFd::from([&] { return ends[0]; }), 0);
+  return UniqueFd(ends[1]);
+}
+
 // The receiving end, and what is left of the sending one: its sockets.
 struct Receiver {
   Receiver() {
     home.inbox = *PrivateInbox::make(kLayout);
-    others[Peer::kMade] = add_stream(Peer::kMade);
-    others[Peer::kAccepted] = add_stream(Peer::kAccepted);
+    others[Peer::kMade] = add_stream(peer, Peer::kMade);
+    others[Peer::kAccepted] = add_stream(peer, Peer::kAccepted);
     connection = peer.open_recv(kSpec);
     begin_operation(connection, 1);
-  }
-  UniqueFd add_stream(Peer::Side side) {
-    std::array<int, 2> ends{-1, -1};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-    peer.stream(side).emplace(ProcessFd::from([&] { return ends[0]; }), 0);
-    return UniqueFd(ends[1]);
   }
   void arrives(std::span<const std::byte> bytes, Peer::Side side = Peer::kMade) {
     ASSERT_EQ(::send(others[side].get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT),
@@ -272,6 +275,167 @@ TEST(TcpPeer, AMessageThatEndsLateRevivesNoOffer) {
   to.arrives(Sent{.message = 1}.bytes(), Peer::kAccepted);
   EXPECT_TRUE(to.peer.stream(Peer::kAccepted)->down());
   EXPECT_TRUE(to.untouched());
+}
+
+// The sending end with both connections, as the rank that is `self` of 0 and 1.
+struct Sender {
+  explicit Sender(Rank self) : home{.rank = self, .layout = kLayout, .inbox = std::nullopt} {
+    home.inbox = *PrivateInbox::make(kLayout);
+    EXPECT_TRUE(peer.make_mirror());
+    others[Peer::kMade] = add_stream(peer, Peer::kMade);
+    others[Peer::kAccepted] = add_stream(peer, Peer::kAccepted);
+    ConnectionSpec spec = kSpec;
+    spec.source = self;
+    spec.destination = 1 - self;
+    slots = peer.open_send(spec);
+    spec.protocol = Protocol::kFlagged;
+    spec.index = 4;
+    spec.cells_per_slot = 4;
+    cells = peer.open_send(spec);
+    begin_operation(slots, 1);
+    begin_operation(cells, 1);
+  }
+  // The side on which all frames of a message went.
+  Peer::Side send(Connection& connection, std::uint64_t bytes) {
+    commit(connection, kSignature, bytes);
+    peer.pump();
+    std::array<std::size_t, 2> came{};
+    std::vector<std::byte> in(kSlotBytes);
+    for (const Peer::Side side : {Peer::kMade, Peer::kAccepted})
+      came[side] = static_cast<std::size_t>(
+          std::max<ssize_t>(0, ::recv(others[side].get(), in.data(), in.size(), MSG_DONTWAIT)));
+    EXPECT_GT(came[0] + came[1], bytes);
+    EXPECT_EQ(std::min(came[0], came[1]), 0U);
+    return came[Peer::kMade] > 0 ? Peer::kMade : Peer::kAccepted;
+  }
+  // Do words leave by themselves within so many turns?
+  bool speaks_within(int turns) {
+    std::array<std::byte, 256> in;
+    for (int turn = 0; turn < turns; ++turn) {
+      peer.pump();
+      for (const UniqueFd& other : others)
+        if (::recv(other.get(), in.data(), in.size(), MSG_DONTWAIT) > 0) return true;
+    }
+    return false;
+  }
+  void consumes(std::uint64_t number) { tells({.kind = FrameKind::kCredit, .number = number}); }
+  void tells(Frame frame, Peer::Side side = Peer::kMade) {
+    frame.index = frame.kind == FrameKind::kCredit ? kSpec.index : std::uint8_t{0};
+    EXPECT_EQ(::send(others[side].get(), &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT),
+              ssize_t{sizeof frame});
+    peer.stream(side)->receive(peer);
+  }
+
+  Home home;
+  Peer peer{1 - home.rank, home};
+  std::array<UniqueFd, 2> others;
+  Connection slots, cells;
+};
+
+TEST(TcpPeer, SmallMessagesOfBothRanksTakeTheLowerOnesConnection) {
+  Sender lower(0), upper(1);
+  for (const std::uint64_t bytes : {8, 1024}) {
+    EXPECT_EQ(lower.send(lower.cells, bytes), Peer::kMade);
+    EXPECT_EQ(upper.send(upper.cells, bytes), Peer::kAccepted);
+  }
+}
+
+TEST(TcpPeer, LargeMessagesTakeTheConnectionThatTheirSenderMade) {
+  for (const Rank self : {0, 1}) {
+    Sender from(self);
+    EXPECT_EQ(from.send(from.cells, 4 * kCellPayloadBytes), Peer::kMade);
+    EXPECT_EQ(from.send(from.slots, kPayloadBytes), Peer::kMade);
+  }
+}
+
+// In slots, messages are known by the number of the last one.
+TEST(TcpPeer, AMessageInASlotTakesAnotherWayOnlyWhenAllBeforeHaveBeenRead) {
+  Sender from(1);
+  EXPECT_EQ(from.send(from.slots, kPayloadBytes), Peer::kMade);
+  EXPECT_EQ(from.send(from.slots, 8), Peer::kMade);
+  from.consumes(1);
+  EXPECT_EQ(from.send(from.slots, 8), Peer::kMade);
+  from.consumes(3);
+  EXPECT_EQ(from.send(from.slots, 8), Peer::kAccepted);
+  EXPECT_EQ(from.send(from.slots, kPayloadBytes), Peer::kAccepted);
+}
+
+TEST(TcpPeer, AnOlderWordOnTheOtherConnectionChangesNothing) {
+  Sender from(1);
+  ASSERT_TRUE(can_send(from.slots));
+  for (int i = 0; i < 2; ++i) from.send(from.slots, 8);
+  EXPECT_FALSE(can_send(from.slots));
+  from.tells({.kind = FrameKind::kCredit, .number = 2});
+  from.tells({.kind = FrameKind::kCredit, .number = 1}, Peer::kAccepted);
+  from.send(from.slots, 8);
+  EXPECT_TRUE(can_send(from.slots));
+  from.tells({.kind = FrameKind::kDone, .number = 7});
+  from.tells({.kind = FrameKind::kDone, .number = 6}, Peer::kAccepted);
+  EXPECT_EQ(from.peer.done(), 7U);
+  EXPECT_TRUE(from.peer.connected());
+}
+
+// Credits of a call that has ended and its number wait for a message; not for ever, not where none
+// is to come, and not where the peer may lack credits.
+TEST(TcpPeer, WordsWaitForAMessage) {
+  Sender from(1);
+  ConnectionSpec spec = kSpec;
+  spec.source = 0;
+  spec.destination = 1;
+  spec.slots = 4;
+  Connection in = from.peer.open_recv(spec);
+  const auto receives = [&] { ++in.state->next; };
+  from.send(from.cells, 8);
+  receives();
+  from.home.done = 1;
+  from.peer.end_call();
+  EXPECT_FALSE(from.peer.flushed());
+  EXPECT_FALSE(from.speaks_within(10));
+  from.send(from.cells, 8);  // with them
+  EXPECT_TRUE(from.peer.flushed());
+  EXPECT_FALSE(from.speaks_within(1000));
+  receives();
+  EXPECT_FALSE(from.speaks_within(10));
+  from.peer.hasten();
+  EXPECT_TRUE(from.speaks_within(1));
+  receives();
+  EXPECT_FALSE(from.speaks_within(10));
+  EXPECT_TRUE(from.speaks_within(1000));
+  for (int i = 0; i < 2; ++i) receives();
+  EXPECT_TRUE(from.speaks_within(2));
+}
+
+TEST(TcpPeer, WhoHasLeftHasSaidSoOnBothConnections) {
+  Sender from(0), to(1);
+  from.peer.say_goodbye();
+  for (const Peer::Side side : {Peer::kMade, Peer::kAccepted}) {
+    EXPECT_FALSE(to.peer.has_left());
+    Frame bye;
+    ASSERT_EQ(::recv(from.others[side].get(), &bye, sizeof bye, MSG_DONTWAIT), ssize_t{sizeof bye});
+    EXPECT_EQ(bye.kind, FrameKind::kBye);
+    to.tells(bye, side);
+    // It may be a while until what was sent on the other connection has come.
+    to.others[side] = {};
+    to.peer.stream(side)->receive(to.peer);
+    EXPECT_TRUE(to.peer.stream(side)->down());
+    EXPECT_EQ(to.peer.connected(), side == Peer::kMade);
+  }
+  EXPECT_TRUE(to.peer.has_left());
+}
+
+// What was lent for the one is not read any more once the other is lost.
+TEST(TcpPeer, NothingIsSentToAPeerOfWhichAConnectionIsLost) {
+  Sender from(0);
+  from.others[Peer::kAccepted] = {};
+  from.peer.stream(Peer::kAccepted)->receive(from.peer);
+  const std::vector<std::byte> payload(kPayloadBytes);
+  commit_lent(from.slots, kSignature, payload.size(), payload.data());
+  EXPECT_EQ(from.slots.state->taken, 0U);
+  from.peer.pump();
+  EXPECT_EQ(from.slots.state->taken, 1U);
+  EXPECT_TRUE(from.peer.flushed());
+  std::byte byte{};
+  EXPECT_LE(::recv(from.others[Peer::kMade].get(), &byte, 1, MSG_DONTWAIT), 0);
 }
 
 }  // namespace
