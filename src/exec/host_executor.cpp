@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint64_t kBounceBytes = 128 << 10;
 constexpr std::uint64_t kLeastPieceBytes = 4096;
 
-// Sizes of steps in peers' memory that have a gauge of their own: 16 KiB, 32 KiB, ... 1 MiB.
-constexpr std::size_t kGaugedOctaves = 7;
+// Sizes of steps in peers' memory that have a gauge of their own: 4 KiB, 8 KiB, ... 1 MiB.
+constexpr std::size_t kGaugedOctaves = 9;
 
 }  // namespace
 
