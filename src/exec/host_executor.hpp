@@ -145,10 +145,8 @@ class HostExecutor {
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
   inline void fetch_next(const StraightLine& line, const StraightStep& step);
-  template <bool kAround>
   inline void run_moves(const StraightLine& line, const StraightStep& step,
                         const StraightCall& call);
-  void run_gauged(const StraightLine& line, const StraightStep& step, const StraightCall& call);
   void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
 
   void begin(std::uint64_t operation);

@@ -98,8 +98,6 @@ bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step, const 
     ++(send ? straight.sends : straight.receives);
     line.ends.push_back(&(send ? sends_ : recvs_)[operand.connection]);
   }
-  straight.gauged = straight.bytes >= StoreGauge::kLeastBytes && fills_shared_slots(step);
-  straight.plan_step = static_cast<std::uint32_t>(&step - plan_.steps.data());
   line.messages += straight.sends;
   line.payload_bytes += std::uint64_t{straight.sends} * straight.bytes;
   line.steps.push_back(straight);
@@ -148,10 +146,7 @@ bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
         return false;
       }
     if (line.answered.empty()) fetch_next(line, step);
-    if (step.gauged) [[unlikely]]
-      run_gauged(line, step, call);
-    else
-      run_moves<false>(line, step, call);
+    run_moves(line, step, call);
     Connection* const* end = line.ends.data() + step.first_end;
     for (Connection* const* const last = end + step.sends; end != last; ++end)
       commit(**end, call.signature, step.bytes);
@@ -187,17 +182,6 @@ bool HostExecutor::may_run(const StraightLine& line, const StraightStep& step,
   return true;
 }
 
-void HostExecutor::run_gauged(const StraightLine& line, const StraightStep& step,
-                              const StraightCall& call) {
-  store_gauged(gauges_[step.plan_step], step.bytes, [&](StoreGauge::Way way) {
-    if (way == StoreGauge::Way::kThrough) return run_moves<false>(line, step, call);
-    run_moves<true>(line, step, call);
-    traffic_.around_bytes += std::uint64_t{step.sends} * step.bytes;
-  });
-}
-
-// Messages are stored through the cache, or around it.
-template <bool kAround>
 void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
                              const StraightCall& call) {
   const auto address = [bases = bases_.data()](const StraightPlace& place) {
@@ -210,15 +194,9 @@ void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
     if (move->copies) {
       const std::byte* const source = address(*from);
       for (const StraightPlace* each = to; each != from; ++each)
-        if (kAround && each->base >= StraightPlace::kFirstMessage)
-          copy_around(address(*each), source, move->bytes);
-        else
-          copy(address(*each), source, move->bytes);
+        copy(address(*each), source, move->bytes);
       continue;
     }
-    std::uint64_t around_mask = 0;
-    for (std::uint32_t d = 0; kAround && d < move->destinations; ++d)
-      if (to[d].base >= StraightPlace::kFirstMessage) around_mask |= std::uint64_t{1} << d;
     for (std::uint32_t d = 0; d < move->destinations; ++d)
       destination_pointers_[d] = address(to[d]);
     for (std::uint32_t s = 0; s < move->sources; ++s) source_pointers_[s] = address(from[s]);
@@ -227,7 +205,6 @@ void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
                  .destinations = destination_pointers_.data(),
                  .destination_count = move->destinations,
                  .elements = move->elements,
-                 .nontemporal_mask = around_mask,
                  .average_over = move->finish ? call.average_over : 0});
   }
 }
