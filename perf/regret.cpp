@@ -2,7 +2,7 @@
 // Regret of `auto`: how much slower the algorithm that the library chose is than the best there is.
 //
 //   regret [--collectives all_reduce,...] [--procs 2,4,8] [-b 8] [-e 64M] [-f 2] [--every]
-//          [--csv FILE] [--svg FILE]
+//          [--windows] [--csv FILE] [--svg FILE]
 //
 // For each collective, number of processes and size all candidates run interleaved
 // (common/contest.hpp).
@@ -305,6 +305,7 @@ int main(int argc, char** argv) {
   app.add_flag(
       "--every", options.contest.every_candidate,
       "measure every candidate near the cheapest, not only the cheapest of each algorithm");
+  app.add_flag("--windows", options.contest.windows, "buffers in symmetric windows");
   app.add_option("--csv", options.csv, "write all samples to this file");
   app.add_option("--svg", options.svg, "draw the map into this file");
   if (const auto status = parse_flags(app, argc, argv)) return *status;

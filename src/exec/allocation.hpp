@@ -26,6 +26,8 @@ class Mapping {
   ~Mapping();
   [[nodiscard]] std::byte* data() const { return pages_ + lead_; }
   [[nodiscard]] std::uint64_t bytes() const { return mapped_bytes_ - lead_; }
+  // From the begin of the piece's first page to the piece.
+  [[nodiscard]] std::uint64_t lead_bytes() const { return lead_; }
 
  private:
   std::byte* pages_ = nullptr;

@@ -2,6 +2,7 @@
 #include "exec/host_executor.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <span>
 #include <utility>
@@ -18,6 +19,9 @@ namespace {
 constexpr std::uint64_t kBounceBytes = 128 << 10;
 constexpr std::uint64_t kLeastPieceBytes = 4096;
 
+// Sizes of steps in peers' memory that have a gauge of their own: 4 KiB, 8 KiB, ... 1 MiB.
+constexpr std::size_t kGaugedOctaves = 9;
+
 }  // namespace
 
 HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
@@ -27,7 +31,7 @@ HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
       recvs_(std::move(recvs)),
       direct_(std::move(direct)),
       states_(plan.lanes.size()),
-      gauges_(plan.steps.size()) {
+      gauges_(plan.steps.size() * (plan.remotes.empty() ? 1 : 2 * kGaugedOctaves)) {
   std::size_t sources = 0, destinations = 0;
   for (const PlanStep& step : plan.steps) {
     sources = std::max<std::size_t>(sources, step.sources);
@@ -298,7 +302,7 @@ const std::byte* HostExecutor::lendable(const PlanStep& step, const LaneState& s
 
 bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
   around_ = false;
-  if (step.remote) return fire_remote(step, state.slice);
+  if (step.remote) return fire_remote(step, state);
   lent_ = lendable(step, state);
   const PlanOperand& source = plan_.operands[step.first_operand + step.destinations];
   const bool receives = step.sources == 1 && source.kind == OperandKind::kRecv;
@@ -308,12 +312,21 @@ bool HostExecutor::fire(const PlanStep& step, const LaneState& state) {
     run_chunks(step, state);
     return true;
   }
-  StoreGauge& gauge = gauges_[static_cast<std::size_t>(&step - plan_.steps.data())];
-  store_gauged(gauge, state.bytes, [&](StoreGauge::Way way) {
+  store_gauged(gauge_of(step, state.bytes), state.bytes, [&](StoreGauge::Way way) {
     around_ = way == StoreGauge::Way::kAround;
     run_chunks(step, state);
   });
   return true;
+}
+
+// A slot's messages are all about as long, whereas a step in peers' memory is as long as the call;
+// and in place it stores what it has just loaded.
+StoreGauge& HostExecutor::gauge_of(const PlanStep& step, std::uint64_t bytes) {
+  const auto number = static_cast<std::size_t>(&step - plan_.steps.data());
+  if (plan_.remotes.empty()) return gauges_[number];
+  const auto octave = static_cast<std::size_t>(std::bit_width(bytes / StoreGauge::kLeastBytes));
+  const std::size_t kind = 2 * number + (input_base_ == output_base_ ? 1 : 0);
+  return gauges_[kind * kGaugedOctaves + std::min(octave, kGaugedOctaves) - 1];
 }
 
 bool HostExecutor::fills_shared_slots(const PlanStep& step) const {

@@ -42,9 +42,9 @@ struct TrafficCounters {
   std::uint64_t messages = 0;       // sent
   std::uint64_t payload_bytes = 0;  // sent
   std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
-  std::uint64_t around_bytes = 0;   // of these, stored around the cache (not of sends)
   std::uint64_t read_bytes = 0;     // of peers' memory
   std::uint64_t stored_bytes = 0;   // in peers' memory
+  std::uint64_t around_bytes = 0;   // of all these, stored around the cache (not of sends)
   std::uint64_t placed_bytes = 0;   // received straight into the output, without a copy
 
   TrafficCounters& operator+=(const TrafficCounters& other) {
@@ -179,6 +179,7 @@ class HostExecutor {
   [[nodiscard]] bool waits_hold(const LaneState& state, const PlanStep& step) const;
   bool fire(const PlanStep& step, const LaneState& state);
   void run_chunks(const PlanStep& step, const LaneState& state);
+  [[nodiscard]] StoreGauge& gauge_of(const PlanStep& step, std::uint64_t bytes);
   [[nodiscard]] bool fills_shared_slots(const PlanStep& step) const;
   [[nodiscard]] ReduceCopyArgs kernel_call(const PlanStep& step) const;
   void run_chunk(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
@@ -188,7 +189,8 @@ class HostExecutor {
     return std::span(plan_.operands)
         .subspan(step.first_operand, std::size_t{step.destinations} + step.sources);
   }
-  bool fire_remote(const PlanStep& step, std::uint32_t slice);
+  bool fire_remote(const PlanStep& step, const LaneState& state);
+  void run_chunks_remote(const PlanStep& step, const LaneState& state);
   void run_chunk_remote(const PlanStep& step, std::uint32_t slice, std::uint32_t k);
   [[nodiscard]] bool address_piece(const PlanStep& step, std::uint32_t slice, std::uint32_t k,
                                    std::uint64_t offset, std::uint64_t bytes, bool plain);
@@ -238,8 +240,8 @@ class HostExecutor {
   std::uint64_t room_bytes_ = 0;
   std::vector<Lend> lends_;
   const std::byte* lent_ = nullptr;  // by the step that is being fired; null: nothing
-  std::vector<StoreGauge> gauges_;   // by step
-  bool around_ = false;              // of the step that is being fired: its stores into slots
+  std::vector<StoreGauge> gauges_;   // by step; of a direct plan also by kind of call
+  bool around_ = false;              // of the step that is being fired: its stores for other ranks
   std::byte* placed_ = nullptr;  // of the step that is being fired: where its message's payload is
   std::size_t lanes_left_ = 0;
   Rank blocked_on_ = kNoRank;

@@ -11,7 +11,7 @@
 namespace tutti {
 
 // Nothing waits here: the step's messages have come, so the peers' buffers are there.
-bool HostExecutor::fire_remote(const PlanStep& step, std::uint32_t slice) {
+bool HostExecutor::fire_remote(const PlanStep& step, const LaneState& state) {
   const bool tells = step.stores && !all_mapped_;
   if (tells) direct_.own->begin_stores();
   for (const PlanOperand& operand : operands_of(step)) {
@@ -20,9 +20,7 @@ bool HostExecutor::fire_remote(const PlanStep& step, std::uint32_t slice) {
     if (!direct_.peers[operand.connection].enter(args_.operation))
       raise(Fault::kUnreadable, operand.peer);
   }
-  const std::uint32_t chunks = operands_of(step).front().span.count();
-  for (std::uint32_t k = 0; k < chunks && fault_ == Fault::kNone; ++k)
-    run_chunk_remote(step, slice, k);
+  run_chunks_remote(step, state);
   for (const PlanOperand& operand : operands_of(step)) {
     if (operand.kind != OperandKind::kRemote || !entered_[operand.connection]) continue;
     entered_[operand.connection] = false;
@@ -31,6 +29,21 @@ bool HostExecutor::fire_remote(const PlanStep& step, std::uint32_t slice) {
   }
   if (tells) direct_.own->end_stores();
   return fault_ == Fault::kNone;
+}
+
+// What is stored into peers' memory too is stored as slots are, through the cache or around it.
+void HostExecutor::run_chunks_remote(const PlanStep& step, const LaneState& state) {
+  const std::uint32_t chunks = operands_of(step).front().span.count();
+  const auto run = [&] {
+    for (std::uint32_t k = 0; k < chunks && fault_ == Fault::kNone; ++k)
+      run_chunk_remote(step, state.slice, k);
+  };
+  around_ = args_.nontemporal_output;
+  if (around_ || !step.stores || state.bytes < StoreGauge::kLeastBytes) return run();
+  store_gauged(gauge_of(step, state.bytes), state.bytes, [&](StoreGauge::Way way) {
+    around_ = way == StoreGauge::Way::kAround;
+    run();
+  });
 }
 
 // One piece after the other, each small enough to stay in this core's cache between the copy and
@@ -42,7 +55,7 @@ void HostExecutor::run_chunk_remote(const PlanStep& step, std::uint32_t slice, s
   const bool plain =
       step.sources == 1 && step.destinations == 1 && !step.stores && call.average_over == 0;
   // Peers soon read the data that is reduced here, if it is not stored where it ends.
-  if (args_.nontemporal_output) call.nontemporal_mask = step.stores ? ~std::uint64_t{0} : plain;
+  if (around_) call.nontemporal_mask = step.stores ? ~std::uint64_t{0} : plain;
   const std::uint64_t most = plain ? bytes : piece_bytes_;
   for (std::uint64_t offset = 0; offset < bytes; offset += most) {
     const std::uint64_t piece = std::min(bytes - offset, most);
@@ -101,6 +114,7 @@ void* HostExecutor::store_remote(const PlanOperand& operand, std::uint64_t offse
                                  std::uint64_t bytes) {
   const PeerMemory& peer = direct_.peers[operand.connection];
   traffic_.stored_bytes += bytes;
+  if (around_) traffic_.around_bytes += bytes;
   if (void* const memory = peer.in_window(peer.output() + offset, bytes, Use::kWrite))
     return memory;
   fault_errno_ = EFAULT;

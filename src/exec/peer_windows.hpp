@@ -11,13 +11,20 @@
 
 namespace tutti {
 
-// A peer's part of a window, as this process sees it.
+// A peer's part of a window, as this process sees it. One thread at a time.
 struct PeerWindow {
   std::uint64_t id = 0;       // of this rank's part
   std::uint64_t address = 0;  // in the peer's process
   bool writable = false;
   Mapping memory;
+  // How often the pages of a piece of kPreparedBytes have been asked for, until all were there.
+  mutable std::vector<std::uint8_t> asked{};
+
+  // Before memory is used for the first time: maps what its owner has already touched, many pages
+  // at once, which would otherwise take a fault each.
+  void prepare(std::uint64_t offset, std::uint64_t bytes) const;
 };
+inline constexpr std::uint64_t kPreparedBytes = 2 << 20;
 using PeerWindows = std::vector<PeerWindow>;
 // Does [address, address + bytes) lie in the `all` bytes from `begin` on? For numbers of a peer.
 [[nodiscard]] inline bool lies_in(std::uint64_t address, std::uint64_t bytes, std::uint64_t begin,

@@ -47,7 +47,7 @@ class StoreGauge {
   // Both ways in turn, to begin with; of these the first ones meet memory for the first time.
   static constexpr std::uint32_t kFirstTurns = 6, kUntimedTurns = 2;
   // Smaller messages are read as soon as they are there, which memory is late for.
-  static constexpr std::uint64_t kLeastBytes = 16 << 10;
+  static constexpr std::uint64_t kLeastBytes = 4 << 10;
   static constexpr std::uint32_t kTurnsPerTime = 8;    // of the cheaper way, one is timed
   static constexpr std::uint32_t kTurnsPerTrial = 64;  // one goes the other way
   static constexpr double kForget = 1.25;

@@ -163,13 +163,15 @@ concept InPairs = requires {
   Type::kInPairs;
 };
 
-// One loop over the elements. K, M: counts known to the compiler, with the pointers in registers.
-// K = M = 0: any counts, and division and streaming as the work says.
-template <typename Type, typename Op, int K, int M>
+// One loop over the elements. K, M: counts known to the compiler, with the pointers in registers;
+// Streamed: the destinations that are stored around the cache. K = M = 0: any counts, and division
+// and streaming as the work says.
+template <typename Type, typename Op, int K, int M, unsigned Streamed = 0>
 struct Loop {
   using Storage = typename Type::Storage;
   using Accumulator = typename Type::Accumulator;
   static constexpr bool kGeneral = K == 0;
+  static constexpr bool kStreams = kGeneral || Streamed != 0;
   static constexpr unsigned kLanes = kVectorBytes / sizeof(Accumulator);
   static constexpr int kPacks = InPairs<Type> ? 2 : 1;  // of accumulators, for a stored one
   static constexpr std::size_t kPackBytes = kPacks * kLanes * sizeof(Storage);
@@ -237,7 +239,8 @@ struct Loop {
     for (std::uint32_t m = 0; m < destination_count; ++m) {
       std::byte* to = destination(m) + at;
       // Only whole packs are streamed: single elements come before and after the aligned part.
-      const bool streams = kGeneral && N > 1 && m < 64 && (work.stream_mask >> m & 1) != 0;
+      const std::uint64_t mask = kGeneral ? work.stream_mask : Streamed;
+      const bool streams = kStreams && N > 1 && m < 64 && (mask >> m & 1) != 0;
 #pragma GCC unroll 8
       for (int u = 0; u < U; ++u, to += sizeof(Stored<N>)) {
         if (streams)
@@ -277,14 +280,14 @@ struct Loop {
   void run() {
     const std::size_t end = work.elements * sizeof(Storage);
     std::size_t at = 0;
-    if (kGeneral && work.stream_mask != 0) {
+    if (kStreams && work.stream_mask != 0) {
       const std::size_t head = align() * sizeof(Storage);
       for (; at < head; at += sizeof(Storage)) step<1, 1>(at);
     }
     for (; at + kAtOnce * kPackBytes <= end; at += kAtOnce * kPackBytes) step<kLanes, kAtOnce>(at);
     for (; at + kPackBytes <= end; at += kPackBytes) step<kLanes, 1>(at);
     for (; at < end; at += sizeof(Storage)) step<1, 1>(at);
-    if (kGeneral && work.stream_mask != 0) stream_fence();
+    if (kStreams && work.stream_mask != 0) stream_fence();
   }
 };
 
@@ -372,10 +375,31 @@ __attribute__((noinline)) void reduce_pair(const ReduceCopyArgs& args) {
   Loop<Type, Op, 2, 1>(work).run();
 }
 
+// Destinations to store around the cache. What is a source as well is in it already.
+std::uint64_t stream_mask_of(const ReduceCopyArgs& args) {
+  std::uint64_t mask = 0;
+  for (std::uint32_t m = 0; m < args.destination_count && m < 64; ++m) {
+    std::uint32_t k = 0;
+    while (k < args.source_count && args.destinations[m] != args.sources[k]) ++k;
+    if (k == args.source_count) mask |= args.nontemporal_mask & std::uint64_t{1} << m;
+  }
+  return mask;
+}
+
+// Two sources to two destinations, of which the second, or both, are stored around the cache: the
+// step that sums in large calls of two ranks.
+bool streams_pair(const Work& work) {
+  if (work.source_count != 2 || work.destination_count != 2 || work.average_over > 1) return false;
+  const auto apart = reinterpret_cast<std::uintptr_t>(work.destinations[0]) -
+                     reinterpret_cast<std::uintptr_t>(work.destinations[1]);
+  return work.stream_mask == 2 || (work.stream_mask == 3 && apart % kCacheLineBytes == 0);
+}
+
 template <typename Type, typename Op>
 __attribute__((noinline)) void reduce_any(const ReduceCopyArgs& args) {
-  const Work work{args.sources,  args.destinations,     args.source_count, args.destination_count,
-                  args.elements, args.nontemporal_mask, args.average_over};
+  const std::uint64_t stream_mask = args.nontemporal_mask == 0 ? 0 : stream_mask_of(args);
+  const Work work{args.sources,  args.destinations, args.source_count, args.destination_count,
+                  args.elements, stream_mask,       args.average_over};
   if (work.source_count == 1 && work.average_over <= 1)
     return copy(work, sizeof(typename Type::Storage));
   const bool plain = work.average_over <= 1 && work.stream_mask == 0;
@@ -383,6 +407,10 @@ __attribute__((noinline)) void reduce_any(const ReduceCopyArgs& args) {
   if (k == 2 && m == 2) return Loop<Type, Op, 2, 2>(work).run();
   if (k == 3 && m == 1) return Loop<Type, Op, 3, 1>(work).run();
   if (k == 3 && m == 2) return Loop<Type, Op, 3, 2>(work).run();
+  if (streams_pair(work)) {
+    if (stream_mask == 2) return Loop<Type, Op, 2, 2, 2>(work).run();
+    return Loop<Type, Op, 2, 2, 3>(work).run();
+  }
   Loop<Type, Op, 0, 0>(work).run();
 }
 

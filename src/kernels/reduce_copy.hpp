@@ -24,8 +24,8 @@ struct ReduceCopyArgs {
   void* const* destinations = nullptr;
   std::uint32_t destination_count = 0;  // >= 1
   std::uint64_t elements = 0;
-  // Bit d: store destination d around the cache (large, not read soon). The kernel fences at the
-  // end where it did, so a following release store publishes those bytes too.
+  // Bit d: store destination d around the cache (large, not read soon), unless it is a source. The
+  // kernel fences at the end where it did, so a following release store publishes those bytes too.
   std::uint64_t nontemporal_mask = 0;
   // kAvg's post-operation: divide the reduced value by this once, before rounding. 0: none.
   std::uint32_t average_over = 0;

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -114,6 +117,63 @@ TEST_F(Stores, ReachThePeersOutputThroughItsWindow) {
         ASSERT_EQ(output(r)[i], static_cast<std::int32_t>(3 * i + 2 * operation)) << r << " " << i;
     EXPECT_EQ(records_[0].storing.load(), 0U);
   }
+}
+
+// Through the cache and around it, which a gauge finds out; exact both ways.
+TEST_F(Stores, GoBothWays) {
+  std::uint64_t operation = 1;
+  for (; operation <= 2 * StoreGauge::kFirstTurns; ++operation) {
+    start(2 * operation + 1);  // those of even numbers all go around
+    while (!executors_[0]->done() || !executors_[1]->done())
+      for (auto& executor : executors_) executor->advance();
+    for (std::size_t r = 0; r < 2; ++r)
+      for (std::uint64_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(output(r)[i], static_cast<std::int32_t>(3 * i + 2 * (2 * operation + 1)));
+  }
+  for (const auto& executor : executors_) {
+    const TrafficCounters& traffic = executor->traffic();
+    EXPECT_GT(traffic.around_bytes, 0U);
+    EXPECT_LT(traffic.around_bytes, traffic.stored_bytes);
+  }
+}
+
+// Pages that the owner has touched are mapped together before the first use; no others are made.
+TEST(PeerWindow, MapsWhatItsOwnerHasTouched) {
+  constexpr std::uint64_t kTouched = 3 << 20, kAll = 8 << 20, kLead = 4096;
+  void* const own = *allocate(kAll);
+  std::fill_n(static_cast<char*>(own), kTouched, 'x');
+  const int fd = find_allocation(own, kAll)->file.get();
+  const auto blocks = [fd] {
+    struct stat found {};
+    return ::fstat(fd, &found) == 0 ? found.st_blocks : -1;
+  };
+  const auto faults = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+  };
+  const auto blocks_before = blocks();
+  PeerWindows windows;
+  windows.push_back({.id = 1,
+                     .address = kLead,
+                     .writable = true,
+                     .memory = *Mapping::of(fd, kLead, kAll - kLead, PROT_READ | PROT_WRITE)});
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(windows[0].memory.data(), kLead, MADV_POPULATE_WRITE) != 0)
+    GTEST_SKIP() << "this kernel maps pages by faults alone";
+#else
+  GTEST_SKIP() << "this system maps pages by faults alone";
+#endif
+  std::byte* const theirs = find_in(windows, kLead, kTouched - kLead, Use::kWrite);
+  ASSERT_NE(theirs, nullptr);
+  ASSERT_EQ(find_in(windows, kAll - 1, 1, Use::kWrite), theirs + kAll - kLead - 1);
+  EXPECT_EQ(blocks(), blocks_before);
+  const auto faults_before = faults();
+  for (std::uint64_t at = 0; at < kTouched - kLead; at += 4096) theirs[at] = std::byte{'y'};
+  EXPECT_LT(faults() - faults_before, 64);
+  EXPECT_EQ(static_cast<char*>(own)[kTouched - 4096], 'y');
+  windows.clear();
+  EXPECT_TRUE(free_allocation(own));
 }
 
 TEST_F(Stores, GoToWritableWindowsAlone) {

@@ -116,6 +116,7 @@ class ReduceCopy : public testing::TestWithParam<std::tuple<DataType, ReduceOp>>
     int in_place = -1;  // the source that is destination 0
     std::uint64_t nontemporal_mask = 0;
     std::uint32_t average_over = 0;
+    bool alike = false;  // all destinations begin at the same place of a line
   };
 
   void check(const Contents& contents, const std::vector<std::byte>& want, const Call& call) {
@@ -132,8 +133,10 @@ class ReduceCopy : public testing::TestWithParam<std::tuple<DataType, ReduceOp>>
         operands.back().fill(contents[k]);
         sources.push_back(operands.back().data());
       }
+      const std::size_t offset_bytes = random_offset_bytes();
       for (std::uint32_t m = 0; m < call.destinations; ++m) {
-        operands.emplace_back(call.count, bytes_, random_offset_bytes());
+        operands.emplace_back(call.count, bytes_,
+                              call.alike ? offset_bytes : random_offset_bytes());
         destinations.push_back(operands.back().data());
       }
       if (call.in_place >= 0)
@@ -213,6 +216,9 @@ TEST_P(ReduceCopy, StreamsAnySubsetOfDestinations) {
       const std::vector<std::byte> want = expected(contents, count, divisor);
       for (std::uint64_t mask = 1; mask < 8; ++mask)
         ASSERT_NO_FATAL_FAILURE(check(contents, want, {count, 3, -1, mask, divisor}));
+      for (std::uint64_t mask = 1; mask < 4; ++mask)
+        for (const bool alike : {false, true})
+          ASSERT_NO_FATAL_FAILURE(check(contents, want, {count, 2, -1, mask, divisor, alike}));
       ASSERT_NO_FATAL_FAILURE(check(contents, want, {count, 1, -1, 1, divisor}));
     }
 }
