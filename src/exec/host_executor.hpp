@@ -145,11 +145,12 @@ class HostExecutor {
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
   inline void fetch_next(const StraightLine& line, const StraightStep& step);
+  static void fetch_ahead(const Connection& to, std::uint64_t bytes);
   inline void run_moves(const StraightLine& line, const StraightStep& step,
                         const StraightCall& call);
   void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
 
-  void begin(std::uint64_t operation);
+  void begin(std::uint64_t operation, bool short_messages);
   // A message's payload lies in pieces of so many bytes.
   [[nodiscard]] std::uint64_t segment_bytes() const {
     return plan_.options.protocol == Protocol::kFlagged ? kCellPayloadBytes : UINT64_MAX;
@@ -208,6 +209,7 @@ class HostExecutor {
 
   const Plan& plan_;
   std::vector<Connection> sends_, recvs_;
+  bool short_messages_ = false;  // of the last operation: its connections use short cells
   DirectAccess direct_;
   struct Line {
     alignas(kCacheLineBytes) std::byte bytes[kCacheLineBytes];
