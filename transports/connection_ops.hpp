@@ -28,11 +28,11 @@
 
 namespace tutti {
 
-// The functions that the operations need of a connection. `slot_header(c, slot)` and `payload_of(c,
-// slot)` are found next to the type; those of Connection stand below.
+// The functions that the operations need of a connection. `cell_of(c, slot)`, `slot_header(c,
+// slot)` and `payload_of(c, slot)` are found next to the type; those of Connection stand below.
 template <typename C>
 concept ConnectionLike = requires(C& c, std::uint32_t slot) {
-  c.cells->epoch;
+  cell_of(c, slot)->epoch;
   c.words->produced;
   c.words->consumed;
   { c.state->next } -> std::convertible_to<std::uint64_t>;
@@ -52,11 +52,17 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
   return *reinterpret_cast<SlotHeader*>(c.arena + slot * c.slot_bytes);
 }
 
+// The first cell of a slot; of a short one no more than kShortCellBytes.
+[[nodiscard]] TUTTI_HD inline Cell* cell_of(const Connection& c, std::uint32_t slot) {
+#if !TUTTI_ON_DEVICE
+  if (c.is_short) return reinterpret_cast<Cell*>(c.short_cells + slot);
+#endif
+  return c.cells + std::size_t{slot} * c.cells_per_slot;
+}
+
 [[nodiscard]] TUTTI_HD inline SlotView payload_of(const Connection& c, std::uint32_t slot) {
-  if (c.protocol == Protocol::kFlagged) {
-    Cell* first = c.cells + std::size_t{slot} * c.cells_per_slot;
-    return {first->payload, kCellPayloadBytes, kCellBytes};
-  }
+  if (c.protocol == Protocol::kFlagged)
+    return {cell_of(c, slot)->payload, kCellPayloadBytes, kCellBytes};
   return {c.arena + slot * c.slot_bytes + kSlotHeaderBytes, c.slot_bytes - kSlotHeaderBytes,
           c.slot_bytes};
 }
@@ -76,8 +82,20 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 
 // The most payload bytes that one message can carry.
 [[nodiscard]] TUTTI_HD inline std::uint64_t capacity_bytes(const Connection& c) {
-  return c.protocol == Protocol::kFlagged ? std::uint64_t{c.cells_per_slot} * kCellPayloadBytes
-                                          : c.slot_bytes - kSlotHeaderBytes;
+  if (c.protocol != Protocol::kFlagged) return c.slot_bytes - kSlotHeaderBytes;
+  return c.is_short ? kShortPayloadBytes : std::uint64_t{c.cells_per_slot} * kCellPayloadBytes;
+}
+
+// Before begin_operation: do all messages of the operation lie in short cells? Of a connection
+// that has none it changes nothing. Messages keep their numbers, whichever cells they lie in, so a
+// credit says of either that they are free.
+template <ConnectionLike C>
+void use_short_cells(C& c, bool yes) {
+  if (c.short_cells == nullptr || c.is_short == yes) return;
+  c.is_short = yes;
+  const std::uint32_t slots = c.slots;
+  c.slots = c.other_slots;
+  c.other_slots = slots;
 }
 
 // The other end has written a word that no correct peer writes. Sticky.
@@ -178,10 +196,9 @@ TUTTI_HD void post(const C& c, std::uint64_t bytes) {
   if constexpr (requires { c.state->posts; }) {
     if (c.state->posts == nullptr) [[likely]]
       return;
-    std::byte* const first =
-        c.protocol == Protocol::kFlagged
-            ? reinterpret_cast<std::byte*>(c.cells + std::size_t{c.slot} * c.cells_per_slot)
-            : reinterpret_cast<std::byte*>(&slot_header(c, c.slot));
+    std::byte* const first = c.protocol == Protocol::kFlagged
+                                 ? reinterpret_cast<std::byte*>(cell_of(c, c.slot))
+                                 : reinterpret_cast<std::byte*>(&slot_header(c, c.slot));
     c.state->posts[c.state->next % kMaxSlots] = {first, slot_bytes_used(c, bytes)};
   }
 #endif
@@ -194,7 +211,7 @@ TUTTI_HD void post(const C& c, std::uint64_t bytes) {
 template <ConnectionLike C>
 TUTTI_HD void commit(C& c, std::uint64_t signature, std::uint64_t bytes) {
   if (c.protocol == Protocol::kFlagged) {
-    auto* cell = c.cells + std::size_t{c.slot} * c.cells_per_slot;
+    auto* cell = cell_of(c, c.slot);
     const std::uint64_t epoch = connection_detail::epoch_of_next(c);
     // The first cell comes last: it alone says that the whole message is there. The others carry
     // the epoch too, so that every used cell tells to which message its payload belongs.
@@ -237,7 +254,7 @@ template <ConnectionLike C>
   if (c.protocol == Protocol::kFlagged) {
     // Acquire pairs with the release of the same cell in commit. Anything but the one expected
     // epoch means "not yet": stale epochs of other operations and carves never equal it.
-    return c.cells[std::size_t{c.slot} * c.cells_per_slot].epoch.load(std::memory_order_acquire) ==
+    return cell_of(c, c.slot)->epoch.load(std::memory_order_acquire) ==
            connection_detail::epoch_of_next(c);
   }
   if (c.state->corrupt) [[unlikely]]
@@ -258,8 +275,7 @@ template <ConnectionLike C>
 [[nodiscard]] TUTTI_HD std::uint64_t recv_signature(const C& c) {
   if (c.protocol == Protocol::kFlagged) {
     // Relaxed: ordered by the acquire of the same cell's epoch.
-    return c.cells[std::size_t{c.slot} * c.cells_per_slot].signature.load(
-        std::memory_order_relaxed);
+    return cell_of(c, c.slot)->signature.load(std::memory_order_relaxed);
   }
   return slot_header(c, c.slot).signature;
 }

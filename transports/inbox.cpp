@@ -36,6 +36,16 @@ Connection place(const ConnectionSpec& spec, std::byte* base, const InboxLayout&
   return connection;
 }
 
+Connection place_shared(const ConnectionSpec& spec, std::byte* base, const InboxLayout& layout,
+                        ConnectionState* state) {
+  Connection connection = place(spec, base, layout, state);
+  if (spec.protocol != Protocol::kFlagged || spec.short_slots == 0) return connection;
+  auto& pair = *reinterpret_cast<PairArea*>(base + InboxLayout::pair_offset_bytes(spec.source));
+  connection.short_cells = pair.short_cells + std::size_t{spec.index} * spec.short_slots;
+  connection.other_slots = spec.short_slots;
+  return connection;
+}
+
 Result<PrivateInbox> PrivateInbox::make(const InboxLayout& layout) {
   void* const base = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

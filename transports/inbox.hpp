@@ -24,9 +24,10 @@ inline constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{1} << 40;
 // Holds the words that one source rank writes (the receiver writes `consumed`).
 struct PairArea {
   ConnectionWords words[kMaxConnectionsPerPair];
+  ShortCell short_cells[kShortCellsPerPair];
   Cell cells[kCellsPerPair];
 };
-static_assert(sizeof(PairArea) == 9 * 1024 + 128);
+static_assert(sizeof(PairArea) == 17 * 1024 + 128);
 
 struct InboxLayout {
   std::int32_t ranks = 0;
@@ -56,6 +57,9 @@ struct ConnectionStates {
 // The end of a connection in the inbox at `base`. The spec has been checked.
 [[nodiscard]] Connection place(const ConnectionSpec& spec, std::byte* base,
                                const InboxLayout& layout, ConnectionState* state);
+// The same, with its short cells: where both ends map the inbox.
+[[nodiscard]] Connection place_shared(const ConnectionSpec& spec, std::byte* base,
+                                      const InboxLayout& layout, ConnectionState* state);
 
 // An inbox that no other process maps; a page costs memory once touched.
 class PrivateInbox {

@@ -26,6 +26,9 @@ Status check_spec(const ConnectionSpec& spec, const SpecLimits& limits) {
       const std::uint64_t cells = std::uint64_t{spec.slots} * spec.cells_per_slot;
       if (cells == 0 || spec.first_cell + cells > limits.cells_per_pair)
         return refuse("its cells are outside the pair's");
+      if (spec.short_slots > kMaxSlots ||
+          (spec.index + std::uint64_t{1}) * spec.short_slots > kShortCellsPerPair)
+        return refuse("its short cells are outside the pair's");
       return {};
     }
     case Protocol::kSlots:

@@ -60,8 +60,9 @@ struct Poison {
   OperationSignature mine{}, theirs{};
 };
 
-// How many of a rank's last operations the board keeps.
-inline constexpr std::size_t kRememberedOperations = 64;
+// How many of a rank's last operations the board keeps. A rank may be kMaxSlots messages ahead of
+// another, and the calls of both must be there to be compared.
+inline constexpr std::size_t kRememberedOperations = 80;
 
 // Says where in a plan a rank waits, and since when (now_ns()).
 struct WaitPlace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "control/peer_watch.hpp"
+#include "transports/connection.hpp"
 
 namespace tutti {
 
@@ -72,7 +73,9 @@ std::optional<Poison> Diagnosis::mismatch_with(Rank peer) const {
     if (const auto theirs = board_.signature(peer, operation))
       if (!are_alike(*mine, *theirs)) return mismatch(peer, *mine, *theirs);
   }
-  // So far ahead that the board has forgotten: it cannot have taken part in this operation.
+  // So far ahead that the board has forgotten: it cannot have taken part in this operation, unless
+  // its messages have come meanwhile.
+  static_assert(kRememberedOperations > kMaxSlots);
   if (last >= mine_.operation + kRememberedOperations)
     if (const auto theirs = board_.signature(peer, last)) return mismatch(peer, mine_, *theirs);
   return std::nullopt;

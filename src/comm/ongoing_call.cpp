@@ -184,9 +184,10 @@ void OngoingCall::note_moved() {
   board_.waiting_for(kNoRank);
 }
 
-std::optional<Error> OngoingCall::trouble_with(Rank peer, std::int64_t waited_ns, bool left) {
+std::optional<Error> OngoingCall::trouble_with(Rank peer, std::int64_t waited_ns, bool left,
+                                               const std::optional<Poison>& differs) {
   if (auto error = lost_way(peer, waited_ns)) return error;
-  if (const auto found = diagnosis().mismatch_with(peer)) return members_.poison(*found);
+  if (differs) return members_.poison(*differs);
   if (!left) return std::nullopt;
   // What a peer has sent by a wire before it left may be on its way; its goodbye comes behind that.
   if (is_point_to_point(signature_.collective) && !transport_->shares_with(peer))
@@ -220,14 +221,17 @@ Status OngoingCall::look_around(std::int64_t waited_ns) {
   for (const Rank peer : {first, suspected}) {
     if (waited_ns >= kWatchNs) watch(peer);
     const bool cut = is_cut_off(peer), left = diagnosis().has_left(peer);
-    if (cut || left) {
-      // Messages that arrived before the connection broke may complete the call.
+    const std::optional<Poison> differs = diagnosis().mismatch_with(peer);
+    if (cut || left || differs) {
+      // Messages that arrived before the connection broke may complete the call. And a peer that is
+      // far ahead by now, so that the board has forgotten this call, may have sent them.
       TUTTI_TRY_ASSIGN(const bool moved, advance());
       if (moved || done_ || blocked_on() != first) return {};
     }
     // Gone only since: what it sent before is looked at first, in the next round.
     if (is_cut_off(peer) != cut || diagnosis().has_left(peer) != left) return {};
-    if (const auto error = trouble_with(peer, waited_ns, left)) return tl::unexpected(*error);
+    if (const auto error = trouble_with(peer, waited_ns, left, differs))
+      return tl::unexpected(*error);
     if (suspected == first) break;
   }
   if (waited_ns >= members_.config().warn_after_ns) TUTTI_TRY(own_health());

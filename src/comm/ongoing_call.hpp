@@ -80,9 +80,10 @@ class OngoingCall {
 
  private:
   [[nodiscard]] bool hopeless() const;
-  // What a peer, looked at in a long wait, has done to this call. `left`: it had, before this rank
-  // looked for its messages the last time.
-  [[nodiscard]] std::optional<Error> trouble_with(Rank peer, std::int64_t waited_ns, bool left);
+  // What a peer, looked at in a long wait, has done to this call. `left`, `differs`: it had, and
+  // its calls did, before this rank looked for its messages the last time.
+  [[nodiscard]] std::optional<Error> trouble_with(Rank peer, std::int64_t waited_ns, bool left,
+                                                  const std::optional<Poison>& differs);
   // Checks whether the path to a peer works; of one of another host, now and then, what it does.
   [[nodiscard]] std::optional<Error> lost_way(Rank peer, std::int64_t waited_ns);
   [[nodiscard]] Status own_health();

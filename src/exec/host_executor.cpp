@@ -90,7 +90,7 @@ Status HostExecutor::start(const OperationArgs& args) {
                         "a bug in Tutti, please report it");
     direct_.own->publish(args.operation, input_base_, output_base_);
   }
-  begin(args.operation);
+  begin(args.operation, sizes_ == nullptr && plan_.has_short_messages(cut_, element_bytes_));
   lanes_left_ = 0;
   lends_.clear();
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -105,7 +105,14 @@ Status HostExecutor::start(const OperationArgs& args) {
   return {};
 }
 
-void HostExecutor::begin(std::uint64_t operation) {
+void HostExecutor::use_short_messages(bool yes) {
+  for (Connection& connection : sends_) use_short_cells(connection, yes);
+  for (Connection& connection : recvs_) use_short_cells(connection, yes);
+  short_messages_ = yes;
+}
+
+void HostExecutor::begin(std::uint64_t operation, bool short_messages) {
+  if (short_messages != short_messages_) use_short_messages(short_messages);
   for (Connection& connection : sends_) begin_operation(connection, operation);
   for (Connection& connection : recvs_) begin_operation(connection, operation);
 }

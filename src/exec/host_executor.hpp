@@ -147,6 +147,7 @@ class HostExecutor {
   inline void fetch_next(const StraightLine& line, const StraightStep& step);
   inline void run_kernel(const StraightLine& line, const StraightMove& move,
                          const StraightCall& call);
+  static void fetch_ahead(const Connection& to, std::uint64_t bytes);
   inline void run_moves(const StraightLine& line, const StraightStep& step,
                         const StraightCall& call);
   // host_executor_cells.cpp
@@ -156,7 +157,8 @@ class HostExecutor {
   void go_on_at_cells(const StraightLine& line, std::uint32_t step, const StraightCall& call);
   void go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call);
 
-  void begin(std::uint64_t operation);
+  void begin(std::uint64_t operation, bool short_messages);
+  void use_short_messages(bool yes);
   // A message's payload lies in pieces of so many bytes.
   [[nodiscard]] std::uint64_t segment_bytes() const {
     return plan_.options.protocol == Protocol::kFlagged ? kCellPayloadBytes : UINT64_MAX;
@@ -217,6 +219,7 @@ class HostExecutor {
 
   const Plan& plan_;
   std::vector<Connection> sends_, recvs_;
+  bool short_messages_ = false;  // of the last operation: its connections use short cells
   DirectAccess direct_;
   struct Line {
     alignas(kCacheLineBytes) std::byte bytes[kCacheLineBytes];

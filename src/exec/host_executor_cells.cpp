@@ -41,8 +41,9 @@ void add_ops(StraightLine& line, std::uint16_t step) {
                         .step = step,
                         .message = static_cast<std::uint16_t>(StraightPlace::kFirstMessage + which),
                         .mask = end->slots - 1,
-                        .stride = static_cast<std::uint32_t>(end->cells_per_slot * kCellBytes),
-                        .cells = reinterpret_cast<std::byte*>(end->cells),
+                        .stride = static_cast<std::uint32_t>(
+                            end->is_short ? kShortCellBytes : end->cells_per_slot * kCellBytes),
+                        .cells = reinterpret_cast<std::byte*>(cell_of(*end, 0)),
                         .state = end->state,
                         .connection = end,
                         .consumed = &end->words->consumed,
@@ -67,6 +68,7 @@ void add_ops(StraightLine& line, std::uint16_t step) {
 }  // namespace
 
 void HostExecutor::note_cells(StraightLine& line) {
+  use_short_messages(line.short_messages);  // whose cells the connections show
   const std::set<const Connection*> distinct(line.ends.begin(), line.ends.end());
   const bool cells = std::ranges::all_of(line.ends, [](const Connection* end) {
     return end->protocol == Protocol::kFlagged && std::has_single_bit(end->slots) &&
@@ -82,13 +84,15 @@ void HostExecutor::note_cells(StraightLine& line) {
 
 void HostExecutor::go_on_at_cells(const StraightLine& line, std::uint32_t step,
                                   const StraightCall& call) {
-  begin(call.operation);
+  begin(call.operation, line.short_messages);
   for (std::size_t i = 0; i < line.steps[step].first_end; ++i) --line.ends[i]->first_message;
   go_on_at(line, step, call);
 }
 
 bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
                              std::uint32_t most_looks) {
+  if (line.short_messages != short_messages_) [[unlikely]]
+    use_short_messages(line.short_messages);
   const std::uint64_t epoch = make_epoch(call.operation, 0), signature = call.signature;
   std::byte** const bases = bases_.data();
   bases[StraightPlace::kInput] = reinterpret_cast<std::byte*>(call.input_base);

@@ -74,6 +74,7 @@ struct StraightLine {
   DataType type = DataType::kFloat32;
   UniformCut cut;
   std::uint64_t room_bytes = 0;                   // of a chunk of scratch
+  bool short_messages = false;                    // Plan::has_short_messages
   std::uint64_t messages = 0, payload_bytes = 0;  // sent
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <mutex>
 #include <set>
@@ -177,6 +178,20 @@ std::uint32_t cells_per_slot(const PlanOptions& o) {
                                          : static_cast<std::uint32_t>(o.slot_bytes / kCellBytes);
 }
 
+// A connection's part of the pair's short cells: divided as the connections may be, by all plans.
+std::uint32_t share_of_short_cells(const ScheduleShape& shape) {
+  return kShortCellsPerPair / std::bit_ceil(std::max(shape.max_per_pair, 1u));
+}
+
+// Collectives with a root have them, whose messages go one way. Where ranks answer each other
+// nobody runs ahead, and many cells only take longer: the processor fetches ones that the peer will
+// write.
+std::uint32_t short_slots(const Plan& plan) {
+  const PlanOptions& o = plan.options;
+  const bool has = info_of(plan.shape.collective).rooted && o.protocol == Protocol::kFlagged;
+  return has && !o.packets ? share_of_short_cells(plan.shape) : 0;
+}
+
 ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index,
                          std::uint32_t inbox_position) {
   const PlanOptions& o = plan.options;
@@ -189,6 +204,7 @@ ConnectionSpec make_spec(const Plan& plan, const Edge& edge, std::uint32_t index
   if (o.protocol != Protocol::kSlots) {
     spec.cells_per_slot = cells_per_slot(o);
     spec.first_cell = index * o.slots * spec.cells_per_slot;
+    spec.short_slots = short_slots(plan);
     spec.slot_bytes = spec.cells_per_slot * kCellBytes;
   } else {
     spec.slot_bytes = o.slot_bytes;
@@ -445,7 +461,8 @@ Result<Plan> compile_plan(const Algorithm& algorithm, const Problem& problem,
   TUTTI_TRY_ASSIGN(plan.message_bytes, lay_out_capacity(plan.shape, plan.options));
   TUTTI_TRY(check_message(plan.shape, plan.message_bytes));
   plan.carve = carve_hash(algorithm, problem, options, plan.options.slot_bytes);
-  plan.cells = std::uint64_t{plan.options.slots} << 32 | cells_per_slot(plan.options);
+  plan.cells = std::uint64_t{plan.options.slots} << 48 |
+               std::uint64_t{share_of_short_cells(plan.shape)} << 32 | cells_per_slot(plan.options);
   plan.id = plan_id(algorithm, problem, options);
   const RankProgram own = programs.program(rank);
   TUTTI_TRY(check_remotes(plan, own));

@@ -72,9 +72,9 @@ TEST_F(BoardViewTest, SaysWhoIsThereAndWhatItDoes) {
   open(3);
   const std::int64_t before = coarse_now_ns();
   for (const auto& board : boards_) board->set_state(RankState::kAlive);
-  for (std::uint64_t operation = 1; operation <= 70; ++operation) {
+  for (std::uint64_t operation = 1; operation <= kRememberedOperations + 6; ++operation) {
     boards_[0]->enter(signature_of(operation));
-    if (operation < 70) boards_[0]->leave(operation);
+    if (operation < kRememberedOperations + 6) boards_[0]->leave(operation);
   }
   boards_[0]->waiting_for(2, {.lane = 3, .step = 5, .slice = 7, .since_ns = 1234});
   const KernelFault fault{.peer = 2,
@@ -117,7 +117,7 @@ TEST_F(BoardViewTest, SaysWhoIsThereAndWhatItDoes) {
   EXPECT_FALSE(view.find(0)->fault);
   const RankView& busy = *view.find(0);
   EXPECT_TRUE(busy.inside());
-  EXPECT_EQ(busy.entered, 70u);
+  EXPECT_EQ(busy.entered, kRememberedOperations + 6);
   ASSERT_EQ(busy.history.size(), kRememberedOperations);
   for (std::size_t i = 0; i < busy.history.size(); ++i)
     EXPECT_EQ(busy.history[i].signature, signature_of(7 + i));
@@ -174,7 +174,7 @@ TEST_F(BoardViewTest, WhatChangesUnderTheReaderIsLeftOut) {
     boards_[0]->leave(operation);
   }
   const std::vector<std::byte> before = bytes();
-  for (std::uint64_t operation = 4; operation <= 66; ++operation)
+  for (std::uint64_t operation = 4; operation <= kRememberedOperations + 2; ++operation)
     boards_[0]->enter(signature_of(operation));
   const std::vector<std::byte> after = bytes();
   const auto numbers = [](const BoardCopies& copies) {

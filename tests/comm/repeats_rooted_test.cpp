@@ -150,7 +150,7 @@ TEST(RepeatsRooted, PlansOfSeveralLanesAndWithScratchGiveTheSame) {
 // broadcast for credits, all others for messages.
 TEST(RepeatsRooted, WhoWaitsForLongGoesOnWhereItWas) {
   with_two([](Rank rank, Member& member, std::barrier<>&) {
-    constexpr int kCalls = 40;
+    constexpr int kCalls = 100;  // more than there are short cells
     for (const Rank late : {0, 1}) {
       const SmallCall call = broadcast_of(member, 0);
       for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
@@ -164,6 +164,47 @@ TEST(RepeatsRooted, WhoWaitsForLongGoesOnWhereItWas) {
       ASSERT_TRUE(member.ordinary());  // both are through
     }
   });
+}
+
+// Of short messages so many as a connection has short cells, of others some; whichever come.
+TEST(RepeatsRooted, WhoSendsOneWayRunsAhead) {
+  with_two([](Rank rank, Member& member, std::barrier<>& together) {
+    for (const std::size_t count : {2, 28, 29, 100, 2}) {
+      const std::size_t calls = count <= 28 ? kShortCellsPerPair : 8;
+      member.in.assign(count, 0);
+      member.out.assign(count, 0);
+      const SmallCall call = broadcast_of(member, 0);
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
+      together.arrive_and_wait();  // all have been read
+      for (std::size_t i = 0; rank == 0 && i < calls; ++i) {
+        member.in.assign(count, static_cast<float>(i));
+        ASSERT_EQ(member.again(call), Outcome::kEnded) << count << ' ' << i;
+      }
+      together.arrive_and_wait();
+      for (std::size_t i = 0; rank == 1 && i < calls; ++i) {
+        ASSERT_EQ(member.again(call), Outcome::kEnded) << count << ' ' << i;
+        EXPECT_EQ(member.out, std::vector<float>(count, static_cast<float>(i)));
+      }
+    }
+  });
+}
+
+// The one looks into short cells, the other has sent in others: nothing comes, and the pages tell,
+// however far ahead the root is.
+TEST(RepeatsRooted, CallsOfUnlikeLengthAreToldWhereverTheirMessagesLie) {
+  for (const std::size_t of_root : {4, 100})
+    with_two([&](Rank rank, Member& member, std::barrier<>&) {
+      const std::size_t count = rank == 0 ? of_root : 104 - of_root;
+      member.in.assign(count, 1);
+      member.out.assign(count, 0);
+      const SmallCall call = broadcast_of(member, 0);
+      for (int i = 0; i < 100 && member.message.empty(); ++i)
+        if (member.again(call) == Outcome::kElsewhere)
+          if (const Status status = member.ordinary(call); !status)
+            member.message = status.error().message;
+      EXPECT_THAT(member.message, HasSubstr("broadcast #4 count 4 float root 0"));
+      EXPECT_THAT(member.message, HasSubstr("broadcast #4 count 100 float root 0"));
+    });
 }
 
 TEST(RepeatsRooted, WhoReceivesAnotherCallNamesBoth) {

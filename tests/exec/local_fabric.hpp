@@ -45,6 +45,10 @@ class LocalFabric {
     connection.arena =
         reinterpret_cast<std::byte*>(arenas_[static_cast<std::size_t>(spec.destination)].get()) +
         spec.arena_offset_bytes;
+    if (spec.short_slots > 0) {
+      connection.short_cells = &pair->short_cells[spec.index * spec.short_slots];
+      connection.other_slots = spec.short_slots;
+    }
     connection.words = &pair->words[spec.index];
     connection.state = &states_[{spec.source, spec.destination, spec.index, sender}];
     return connection;
@@ -80,6 +84,7 @@ class LocalFabric {
     explicit Pair(std::size_t count) : cells(count) {}
     ConnectionWords words[kMaxConnectionsPerPair] = {};
     std::vector<Cell> cells;
+    ShortCell short_cells[kShortCellsPerPair] = {};
   };
   std::int32_t ranks_;
   PeerAccess access_;

@@ -36,7 +36,7 @@ std::vector<Plan> plans_of(const Algorithm& algorithm, std::int32_t ranks,
 
 auto key(const ConnectionSpec& spec) {
   return std::tuple(spec.source, spec.destination, spec.index, spec.first_cell, spec.cells_per_slot,
-                    spec.arena_offset_bytes, spec.slot_bytes, spec.slots);
+                    spec.short_slots, spec.arena_offset_bytes, spec.slot_bytes, spec.slots);
 }
 
 TEST(Plan, EndsAgreeAndRegionsAreDisjoint) {
@@ -372,6 +372,33 @@ TEST(Plan, CellsAreDividedByTheConnectionsOfAPairAlone) {
     EXPECT_EQ(cells("butterfly", {.collective = Collective::kBroadcast, .ranks = 4, .root = root}),
               one);
   EXPECT_NE(cells("tree", {.collective = Collective::kBroadcast, .ranks = 2}), one);
+}
+
+TEST(Plan, ShortCellsAreForMessagesThatGoOneWay) {
+  const auto sent = [](const char* algorithm, Collective collective, Protocol protocol) {
+    const Problem problem{.collective = collective, .ranks = 4};
+    return compile_plan(**find_algorithm(algorithm), problem,
+                        {.protocol = protocol, .slot_bytes = 4096, .arena_bytes = 1 << 20}, 0)
+        ->sends;
+  };
+  using enum Collective;
+  for (const ConnectionSpec& spec : sent("butterfly", kBroadcast, Protocol::kFlagged))
+    EXPECT_EQ(spec.short_slots, kShortCellsPerPair);
+  for (const ConnectionSpec& spec : sent("tree", kBroadcast, Protocol::kFlagged))
+    EXPECT_GE(kShortCellsPerPair, (spec.index + 1) * spec.short_slots);
+  for (const ConnectionSpec& spec : sent("butterfly", kAllReduce, Protocol::kFlagged))
+    EXPECT_EQ(spec.short_slots, 0U);
+  for (const ConnectionSpec& spec : sent("butterfly", kBroadcast, Protocol::kSlots))
+    EXPECT_EQ(spec.short_slots, 0U);
+}
+
+TEST(Plan, AMessageIsShortWhereACellHoldsIt) {
+  const Problem problem{.collective = Collective::kScatter, .ranks = 4};
+  const Plan plan =
+      *compile_plan(**find_algorithm("butterfly"), problem, {.protocol = Protocol::kFlagged}, 1);
+  ASSERT_EQ(plan.shape.max_message_chunks, 2U);
+  for (const auto& [count, is_short] : {std::pair{14U, true}, std::pair{15U, false}})
+    EXPECT_EQ(plan.has_short_messages(plan.cut_of(count, 4, 1), 4), is_short) << count;
 }
 
 }  // namespace

@@ -202,6 +202,27 @@ TEST_P(Conformance, MessagesArriveInOrderAndWholeForEverySlotCount) {
   });
 }
 
+// Where memory is shared; over a wire the same operations take the cells that all have.
+TEST_P(Conformance, ShortMessagesAndOthersAlternate) {
+  run({.ranks = 2}, [](Member& me) {
+    const Rank peer = 1 - me.rank;
+    me.connect(peer);
+    for (std::uint64_t operation = 1; operation <= 6; ++operation) {
+      const auto end = [&](ConnectionSpec spec) {
+        spec.short_slots = kShortCellsPerPair;
+        End opened{spec, spec.source == me.rank ? me.open_send(spec) : me.open_recv(spec)};
+        EXPECT_EQ(opened.connection.short_cells != nullptr, me.transport->capabilities().shares);
+        use_short_cells(opened.connection, operation % 2 == 1);
+        begin_operation(opened.connection, operation);
+        opened.number = opened.connection.state->next;
+        return opened;
+      };
+      exchange(me, {end(flagged(me.rank, peer, 8, 2))}, {end(flagged(peer, me.rank, 8, 2))},
+               kManyMessages);
+    }
+  });
+}
+
 TEST_P(Conformance, ConnectionsOfManyPairsAndIndicesDoNotDisturbEachOther) {
   run({.ranks = 3}, [](Member& me) {
     const auto specs = [](Rank source, Rank destination) {

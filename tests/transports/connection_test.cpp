@@ -17,6 +17,7 @@ namespace {
 // Both ends of one pair's connections in this process's memory.
 struct Pair {
   std::unique_ptr<Cell[]> cells = std::make_unique<Cell[]>(kCellsPerPair);
+  std::unique_ptr<ShortCell[]> short_cells = std::make_unique<ShortCell[]>(kShortCellsPerPair);
   alignas(64) std::byte arena[8 * 1024] = {};
   ConnectionWords words{};
   ConnectionState sent, received;
@@ -30,6 +31,12 @@ struct Pair {
     c.cells = cells.get();
     c.words = &words;
     c.state = &state;
+    return c;
+  }
+  [[nodiscard]] Connection with_short_cells(ConnectionState& state, std::uint32_t slots) {
+    Connection c = flagged(state, slots, 2);
+    c.short_cells = short_cells.get();
+    c.other_slots = kShortCellsPerPair;
     return c;
   }
   [[nodiscard]] Connection slotted(ConnectionState& state, std::uint32_t slots,
@@ -87,6 +94,27 @@ TEST(ConnectionLayout, SlotViewsFollowStrideAndWrap) {
   EXPECT_EQ(capacity_bytes(s), 960U);
 }
 
+TEST(ConnectionLayout, ShortCellsAreInThePlaceOfTheOthersAndGoAgain) {
+  Pair pair;
+  Connection c = pair.with_short_cells(pair.sent, 8);
+  pair.sent.next = 13;
+  use_short_cells(c, true);
+  begin_operation(c, 1);
+  EXPECT_EQ(c.slots, 64U);
+  EXPECT_EQ(send_slot(c).base, pair.short_cells[13].payload);
+  EXPECT_EQ(capacity_bytes(c), 112U);
+  for (const bool twice : {false, true}) {
+    use_short_cells(c, false);
+    begin_operation(c, 2);
+    EXPECT_EQ(c.slots, 8U) << twice;
+    EXPECT_EQ(send_slot(c).base, pair.cells[2 * 5].payload);
+  }
+  Connection without = pair.flagged(pair.sent, 8, 2);
+  use_short_cells(without, true);
+  EXPECT_EQ(without.slots, 8U);
+  EXPECT_EQ(capacity_bytes(without), 992U);
+}
+
 TEST(ConnectionLayout, EpochsOfOperationsDoNotMeet) {
   EXPECT_NE(make_epoch(1, 0), 0U);
   EXPECT_LT(make_epoch(1, (1U << 24) - 2), make_epoch(2, 0));
@@ -111,6 +139,38 @@ TEST(ConnectionMessages, PassOverManyOperationsAndWraps) {
       begin_operation(receiver, operation);
       for (std::uint64_t i = 0; i < operation % 7; ++i) pass(sender, receiver, operation * 10 + i);
     }
+  }
+}
+
+// Of each kind so many as have cells, whatever lay in the others before.
+TEST(ConnectionMessages, AlternateBetweenShortCellsAndOthers) {
+  Pair pair;
+  Connection sender = pair.with_short_cells(pair.sent, 8);
+  Connection receiver = pair.with_short_cells(pair.received, 8);
+  for (std::uint64_t operation = 1; operation < 50; ++operation) {
+    const bool is_short = operation % 3 != 0;
+    for (Connection* const end : {&sender, &receiver}) {
+      use_short_cells(*end, is_short);
+      begin_operation(*end, operation);
+    }
+    const std::uint64_t most = is_short ? 64 : 8;
+    for (std::uint64_t i = 0; i < most; ++i) {
+      ASSERT_TRUE(can_send(sender)) << operation << ' ' << i;
+      std::memcpy(send_slot(sender).base, &i, sizeof i);
+      commit(sender, operation, sizeof i);
+    }
+    EXPECT_FALSE(can_send(sender)) << operation;
+    for (std::uint64_t i = 0; i < most - operation % 2; ++i) {
+      ASSERT_TRUE(can_recv(receiver)) << operation << ' ' << i;
+      EXPECT_EQ(recv_signature(receiver), operation);
+      EXPECT_EQ(std::memcmp(recv_slot(receiver).base, &i, sizeof i), 0);
+      release(receiver);
+    }
+    if (operation % 2 == 0) continue;
+    ASSERT_TRUE(can_send(sender));  // beside the one that has not been read
+    commit(sender, operation, 0);
+    release(receiver);
+    release(receiver);
   }
 }
 

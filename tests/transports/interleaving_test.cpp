@@ -11,6 +11,7 @@
 #include <array>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "relacy_harness.hpp"
 #include "transports/connection_ops.hpp"
@@ -31,6 +32,7 @@ enum class Fault {
   kCreditTooEarly,    // the receiver gives the credit of a message that it has not read
   kVisibleTooEarly,   // the sender publishes a message before its payload
   kCarveWithoutDone,  // the sender lays another connection over the cells without waiting for done
+  kSlotsOfOthers,     // the sender counts the credits of cells by the number of the other ones
 };
 
 enum class Scenario {
@@ -39,6 +41,7 @@ enum class Scenario {
   kSlots,
   kMixed,  // operations of both protocols on the same counters
   kCarve,  // a second connection takes over the cells of the first
+  kShort,  // operations in short cells and in the others on the same counters
 };
 
 struct Conditions {
@@ -92,6 +95,9 @@ struct CheckedConnection {
   std::uint32_t slots = kSlots;
   std::uint32_t cells_per_slot = 1;
   CheckedCell* cells = nullptr;
+  CheckedCell* short_cells = nullptr;
+  std::uint32_t other_slots = 0;
+  bool is_short = false;
   CheckedSlot* arena = nullptr;
   CheckedWords* words = nullptr;
   ConnectionState* state = nullptr;
@@ -102,12 +108,16 @@ struct CheckedConnection {
 
 CheckedSlot& slot_header(const CheckedConnection& c, std::uint32_t slot) { return c.arena[slot]; }
 
+CheckedCell* cell_of(const CheckedConnection& c, std::uint32_t slot) {
+  return c.is_short ? c.short_cells + slot : c.cells + slot * c.cells_per_slot;
+}
+
 struct CheckedView {
   std::array<PlainWord*, 2> pieces;
 };
 CheckedView payload_of(const CheckedConnection& c, std::uint32_t slot) {
   if (c.protocol == Protocol::kSlots) return {{&c.arena[slot].payload, nullptr}};
-  CheckedCell* first = c.cells + slot * c.cells_per_slot;
+  CheckedCell* first = cell_of(c, slot);
   return {{&first->payload, c.cells_per_slot > 1 ? &first[1].payload : nullptr}};
 }
 static_assert(ConnectionLike<CheckedConnection>);
@@ -132,6 +142,11 @@ class Protocols : public rl::test_suite<Protocols, 2> {
  public:
   void before() {
     for (auto& cell : cells_) {
+      cell.epoch.store(0, std::memory_order_relaxed);
+      cell.signature.store(0, std::memory_order_relaxed);
+      cell.payload = 0;
+    }
+    for (auto& cell : short_cells_) {
       cell.epoch.store(0, std::memory_order_relaxed);
       cell.signature.store(0, std::memory_order_relaxed);
       cell.payload = 0;
@@ -165,6 +180,12 @@ class Protocols : public rl::test_suite<Protocols, 2> {
         (conditions.scenario == Scenario::kMixed && operation == 2)) {
       c.protocol = Protocol::kSlots;
     }
+    if (conditions.scenario == Scenario::kShort) {
+      c.slots = 1;
+      c.short_cells = short_cells_;
+      c.other_slots = kSlots;
+      use_short_cells(c, operation == 1);
+    }
     return c;
   }
 
@@ -176,13 +197,21 @@ class Protocols : public rl::test_suite<Protocols, 2> {
       }
       begin_operation(c, operation);
       for (std::uint64_t number = 0; number < kMessages; ++number) {
-        while (!can_send(c)) {
+        while (!may_send(c)) {
           RL_ASSERT(!is_corrupt(c));
           rl::yield(1, RL_INFO);
         }
         send_one(c, Message{operation, number});
       }
     }
+  }
+
+  static bool may_send(CheckedConnection& c) {
+    if (conditions.fault != Fault::kSlotsOfOthers) return can_send(c);
+    std::swap(c.slots, c.other_slots);
+    const bool may = can_send(c);
+    std::swap(c.slots, c.other_slots);
+    return may;
   }
 
   static void send_one(CheckedConnection& c, const Message& message) {
@@ -223,6 +252,7 @@ class Protocols : public rl::test_suite<Protocols, 2> {
   }
 
   CheckedCell cells_[kCells];
+  CheckedCell short_cells_[kSlots];
   CheckedSlot slots_[kSlots];
   CheckedWords words_[2];
   Word<Role::kDone> done_;
@@ -238,7 +268,7 @@ constexpr std::uint64_t kRandomInterleavings = 100'000;
 constexpr std::uint64_t kNoLimit = ~std::uint64_t{0} >> 1;
 
 const char* name_of(Scenario scenario) {
-  constexpr const char* kNames[] = {"flagged", "two_cells", "slots", "mixed", "carve"};
+  constexpr const char* kNames[] = {"flagged", "two_cells", "slots", "mixed", "carve", "short"};
   return kNames[static_cast<int>(scenario)];
 }
 
@@ -265,7 +295,7 @@ TEST_P(Interleaving, AllSchedulesWithTwoPreemptionsAreClean) {
 
 INSTANTIATE_TEST_SUITE_P(Protocol, Interleaving,
                          testing::Values(Scenario::kFlagged, Scenario::kTwoCells, Scenario::kSlots,
-                                         Scenario::kMixed, Scenario::kCarve),
+                                         Scenario::kMixed, Scenario::kCarve, Scenario::kShort),
                          [](const auto& chosen) { return name_of(chosen.param); });
 
 struct Planted {
@@ -301,7 +331,9 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"credit_too_early_slots", Scenario::kSlots, Fault::kCreditTooEarly},
         Planted{"visible_too_early_flagged", Scenario::kFlagged, Fault::kVisibleTooEarly},
         Planted{"visible_too_early_slots", Scenario::kSlots, Fault::kVisibleTooEarly},
-        Planted{"carve_without_done", Scenario::kCarve, Fault::kCarveWithoutDone}),
+        Planted{"carve_without_done", Scenario::kCarve, Fault::kCarveWithoutDone},
+        Planted{"credit_too_early_short", Scenario::kShort, Fault::kCreditTooEarly},
+        Planted{"slots_of_others_short", Scenario::kShort, Fault::kSlotsOfOthers}),
     [](const auto& chosen) { return std::string(chosen.param.name); });
 
 }  // namespace tutti::interleaving

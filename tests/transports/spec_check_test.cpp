@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "transports/pair_slots.hpp"
 
@@ -27,6 +28,19 @@ TEST(SpecCheck, ASlotIsNoLargerThanAMessageCanBe) {
     ASSERT_FALSE(status) << bytes;
     EXPECT_EQ(status.error().code, Code::kInvalidArgument);
     EXPECT_EQ(status.error().message, "connection 0 -> 1 #0: slots may not be larger than 2 GiB");
+  }
+}
+
+TEST(SpecCheck, ShortCellsArePartOfThePairs) {
+  constexpr SpecLimits kLimits{.ranks = 2, .arena_bytes = 4096};
+  ConnectionSpec spec{.source = 0, .destination = 1, .slots = 2};
+  for (const auto& [index, slots, good] :
+       {std::tuple{0U, 64U, true}, std::tuple{1U, 32U, true}, std::tuple{7U, 8U, true},
+        std::tuple{1U, 64U, false}, std::tuple{0U, 65U, false}, std::tuple{7U, 9U, false},
+        std::tuple{7U, 0x20000000U, false}}) {
+    spec.index = index;
+    spec.short_slots = slots;
+    EXPECT_EQ(check_spec(spec, kLimits).has_value(), good) << index << ' ' << slots;
   }
 }
 

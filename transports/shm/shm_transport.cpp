@@ -189,7 +189,7 @@ Result<Connection> ShmTransport::open_send(const ConnectionSpec& spec) {
                       fmt::format("rank {} sends to rank {} before it has connected to it", rank_,
                                   spec.destination));
   }
-  return place(spec, peer.segment->base(), layout_, state_of(peer.send, spec.index));
+  return place_shared(spec, peer.segment->base(), layout_, state_of(peer.send, spec.index));
 }
 
 Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
@@ -197,7 +197,7 @@ Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
   if (!own_)
     return make_error(Code::kInvalidUsage,
                       "shm: open_recv was called before connect(own rank) or after close");
-  return place(spec, own_->base(), layout_, state_of(peer_of(spec.source).recv, spec.index));
+  return place_shared(spec, own_->base(), layout_, state_of(peer_of(spec.source).recv, spec.index));
 }
 
 void ShmTransport::publish_done(std::uint64_t operation) {
