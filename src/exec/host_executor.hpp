@@ -145,11 +145,14 @@ class HostExecutor {
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
   inline void fetch_next(const StraightLine& line, const StraightStep& step);
+  static void fetch_ahead(const Connection& to, std::uint64_t bytes);
+  template <bool kAround>
   inline void run_kernel(const StraightLine& line, const StraightMove& move,
                          const StraightCall& call);
-  static void fetch_ahead(const Connection& to, std::uint64_t bytes);
+  template <bool kAround>
   inline void run_moves(const StraightLine& line, const StraightStep& step,
                         const StraightCall& call);
+  void run_gauged(const StraightLine& line, const StraightStep& step, const StraightCall& call);
   // host_executor_cells.cpp
   void note_cells(StraightLine& line);
   [[nodiscard]] bool run_cells(const StraightLine& line, const StraightCall& call,

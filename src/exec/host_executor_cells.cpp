@@ -117,11 +117,11 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         continue;
       }
       case CellOp::kMove:
-        run_moves(line, line.steps[op->step], call);
+        run_moves<false>(line, line.steps[op->step], call);
         ++op;
         continue;
       case CellOp::kReduce:
-        run_kernel(line, line.moves[line.steps[op->step].first_move], call);
+        run_kernel<false>(line, line.moves[line.steps[op->step].first_move], call);
         ++op;
         continue;
       case CellOp::kCommit:

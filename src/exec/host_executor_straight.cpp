@@ -107,6 +107,8 @@ bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step, const 
     ++(send ? straight.sends : straight.receives);
     line.ends.push_back(&(send ? sends_ : recvs_)[operand.connection]);
   }
+  straight.gauged = straight.bytes >= StoreGauge::kLeastBytes && fills_shared_slots(step);
+  straight.plan_step = static_cast<std::uint32_t>(&step - plan_.steps.data());
   line.messages += straight.sends;
   line.payload_bytes += std::uint64_t{straight.sends} * straight.bytes;
   line.steps.push_back(straight);
@@ -157,7 +159,10 @@ bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
       }
     const bool one_way = line.answered.empty();
     if (one_way) fetch_next(line, step);
-    run_moves(line, step, call);
+    if (step.gauged) [[unlikely]]
+      run_gauged(line, step, call);
+    else
+      run_moves<false>(line, step, call);
     Connection* const* end = line.ends.data() + step.first_end;
     for (Connection* const* const last = end + step.sends; end != last; ++end) {
       commit(**end, call.signature, step.bytes);
@@ -208,6 +213,15 @@ bool HostExecutor::may_run(const StraightLine& line, const StraightStep& step,
     *base++ = recv_slot(**end).base;
   }
   return true;
+}
+
+void HostExecutor::run_gauged(const StraightLine& line, const StraightStep& step,
+                              const StraightCall& call) {
+  store_gauged(gauges_[step.plan_step], step.bytes, [&](StoreGauge::Way way) {
+    if (way == StoreGauge::Way::kThrough) return run_moves<false>(line, step, call);
+    run_moves<true>(line, step, call);
+    traffic_.around_bytes += std::uint64_t{step.sends} * step.bytes;
+  });
 }
 
 // As if start() and advance() had come so far.

@@ -71,6 +71,9 @@ void store_gauged(StoreGauge& gauge, std::uint64_t bytes, Store&& store) {
     gauge.took(turn.way, static_cast<double>(now_ns() - began_ns) / static_cast<double>(bytes));
 }
 
+// Fenced at the end.
+void copy_around(std::byte* to, const std::byte* from, std::uint64_t bytes);
+
 // Copies a message of kLeastBytes at least.
 void copy_gauged(StoreGauge& gauge, std::byte* to, const std::byte* from, std::uint64_t bytes);
 

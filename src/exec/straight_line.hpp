@@ -36,6 +36,8 @@ struct StraightStep {
   std::uint16_t first_end = 0, sends = 0, receives = 0;  // sends first
   std::uint16_t first_move = 0, moves = 0;
   std::uint32_t bytes = 0;  // of its messages
+  bool gauged = false;      // its stores into slots, by the gauge of this step of the plan:
+  std::uint32_t plan_step = 0;
 };
 
 // What a line of single cells, one of each connection, does one after the other.

@@ -24,15 +24,20 @@ inline void copy_straight(std::byte* to, const std::byte* from, std::size_t byte
   }
 }
 
-// One call of the kernel.
+// One call of the kernel. Messages are stored through the cache, or around it.
+template <bool kAround>
 inline void HostExecutor::run_kernel(const StraightLine& line, const StraightMove& move,
                                      const StraightCall& call) {
   std::byte* const* const bases = bases_.data();
   auto* const destinations = destination_pointers_.data();
   auto* const sources = source_pointers_.data();
   const StraightPlace* place = line.places.data() + move.first_place;
-  for (std::uint32_t d = 0; d < move.destinations; ++d, ++place)
+  std::uint64_t around_mask = 0;
+  for (std::uint32_t d = 0; d < move.destinations; ++d, ++place) {
     destinations[d] = bases[place->base] + place->offset;
+    if (kAround && place->base >= StraightPlace::kFirstMessage)
+      around_mask |= std::uint64_t{1} << d;
+  }
   for (std::uint32_t s = 0; s < move.sources; ++s, ++place)
     sources[s] = bases[place->base] + place->offset;
   call.kernel({.sources = sources,
@@ -40,9 +45,11 @@ inline void HostExecutor::run_kernel(const StraightLine& line, const StraightMov
                .destinations = destinations,
                .destination_count = move.destinations,
                .elements = move.elements,
+               .nontemporal_mask = around_mask,
                .average_over = move.finish ? call.average_over : 0});
 }
 
+template <bool kAround>
 inline void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
                                     const StraightCall& call) {
   const auto address = [bases = bases_.data()](const StraightPlace& place) {
@@ -51,14 +58,17 @@ inline void HostExecutor::run_moves(const StraightLine& line, const StraightStep
   const StraightMove* move = line.moves.data() + step.first_move;
   for (const StraightMove* const last = move + step.moves; move != last; ++move) {
     if (!move->copies) {
-      run_kernel(line, *move, call);
+      run_kernel<kAround>(line, *move, call);
       continue;
     }
     const StraightPlace* const to = line.places.data() + move->first_place;
     const StraightPlace* const from = to + move->destinations;
     const std::byte* const source = address(*from);
     for (const StraightPlace* each = to; each != from; ++each)
-      copy_straight(address(*each), source, move->bytes);
+      if (kAround && each->base >= StraightPlace::kFirstMessage)
+        copy_around(address(*each), source, move->bytes);
+      else
+        copy_straight(address(*each), source, move->bytes);
   }
 }
 

@@ -33,7 +33,7 @@ TEST(Repeats, GiveWhatOtherCallsGive) {
       std::vector<CallCase> shapes;
       for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather,
                                           kReduceScatter, kGather, kScatter, kAllToAll})
-        for (const std::size_t count : {1, 2, 17, 130, 700})
+        for (const std::size_t count : {1, 2, 17, 130, 700, 2000})
           shapes.push_back({.collective = collective,
                             .count = count,
                             .root = static_cast<int>(random() % static_cast<unsigned>(ranks))});

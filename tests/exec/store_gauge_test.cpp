@@ -128,5 +128,57 @@ TEST_P(StoredSlots, AreExactBothWays) {
 INSTANTIATE_TEST_SUITE_P(, StoredSlots,
                          testing::Values("ring", "tree", "two_shot", "one_shot", "butterfly"));
 
+// A call that runs as a straight line, as far as one thread's turns let it.
+TEST(StraightSlots, AreExactBothWays) {
+  constexpr std::int32_t kRanks = 2;
+  constexpr std::uint64_t kArena = 1 << 20, kCount = 4096;
+  LocalFabric fabric(kRanks, kArena);
+  std::vector<Plan> plans;
+  for (Rank r = 0; r < kRanks; ++r)
+    plans.push_back(*compile_plan(
+        **find_algorithm("butterfly"), {.collective = Collective::kAllReduce, .ranks = kRanks},
+        {.protocol = Protocol::kSlots, .slots = 2, .slot_bytes = 64 << 10, .arena_bytes = kArena},
+        r));
+  std::vector<std::unique_ptr<HostExecutor>> executors;
+  for (const Plan& plan : plans) executors.push_back(fabric.bind(plan));
+  std::vector<std::vector<std::int32_t>> inputs(kRanks), outputs(kRanks);
+  std::vector<StraightLine> lines;
+  std::vector<Call> calls(kRanks);
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    inputs[r].resize(kCount);
+    outputs[r].resize(kCount);
+    calls[r] = {.collective = Collective::kAllReduce,
+                .input = inputs[r].data(),
+                .output = outputs[r].data(),
+                .count = kCount,
+                .type = DataType::kInt32};
+    lines.push_back(*executors[r]->straighten(calls[r]));
+  }
+  for (std::uint64_t operation = 1; operation <= 3 * StoreGauge::kFirstTurns; ++operation) {
+    std::uint64_t whole = 0;
+    for (std::size_t r = 0; r < kRanks; ++r)
+      std::iota(inputs[r].begin(), inputs[r].end(), static_cast<std::int32_t>(operation * r));
+    for (std::size_t r = 0; r < kRanks; ++r)
+      whole += executors[r]->run(lines[r],
+                                 {.input_base = calls[r].input_base(static_cast<Rank>(r)),
+                                  .output_base = calls[r].output_base(static_cast<Rank>(r)),
+                                  .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
+                                  .operation = operation,
+                                  .signature = 1001},
+                                 1)
+                   ? 1
+                   : 0;
+    EXPECT_EQ(whole, 1U);  // rank 0 has to wait
+    while (!executors[0]->done()) ASSERT_TRUE(executors[0]->advance());
+    for (const auto& output : outputs)
+      for (std::size_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(output[i], static_cast<std::int32_t>(2 * i + operation));
+  }
+  for (const auto& executor : executors) {
+    EXPECT_GT(executor->traffic().around_bytes, 0U);
+    EXPECT_LT(executor->traffic().around_bytes, executor->traffic().payload_bytes);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test
