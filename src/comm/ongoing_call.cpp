@@ -75,7 +75,8 @@ Status OngoingCall::pump(bool silent) {
 
 bool OngoingCall::block(std::int64_t ns) {
   const Rank peer = blocked_on();
-  return peer != kNoRank && transport_->await(peer, ns);
+  // What others may wait for goes before this rank sleeps.
+  return peer != kNoRank && pump(true) && transport_->await(peer, ns);
 }
 
 bool OngoingCall::peer_shares_core() const {

@@ -127,8 +127,10 @@ Result<bool> Operation::advance() {
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
   // A call returns when its bytes need no more of this rank.
   const bool over = !gated_ && plan_->executor->done();
-  // Behind the gate nothing is sent, and others may wait there for this rank's `done`.
-  if (!over || !flushed()) TUTTI_TRY(pump(over || gated_));
+  // Behind the gate, and by whoever only receives, nothing is sent, and others may wait for this
+  // rank's `done`.
+  const bool silent = over || gated_ || plan_->plan.sends.empty();
+  if (!over || !flushed()) TUTTI_TRY(pump(silent));
   if (!gated_ && plan_->executor->done() && flushed()) finish();
   return moved;
 }

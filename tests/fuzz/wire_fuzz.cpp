@@ -187,7 +187,7 @@ std::vector<Bytes> seeds() {
   frames.resize(frames.size() + 24, std::byte{9});
   append(frames, tcp::Frame{.kind = tcp::FrameKind::kCredit, .index = 1, .number = 2});
   append(frames, tcp::Frame{.kind = tcp::FrameKind::kDone, .number = 3});
-  append(frames, tcp::Frame{.kind = tcp::FrameKind::kBye});
+  append(frames, tcp::Frame{.kind = tcp::FrameKind::kBye, .number = 1});
   control::RankRow row;
   row.state = RankState::kAlive;
   row.entered = 5;

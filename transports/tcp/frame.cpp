@@ -17,8 +17,9 @@ bool is_legal(const Frame& frame, const InboxLayout& layout) {
              frame.offset <= kMostCellBytes && frame.bytes <= kMostCellBytes - frame.offset;
     case FrameKind::kCredit:
     case FrameKind::kDone:
-    case FrameKind::kBye:
       return frame.bytes == 0 && frame.offset == 0;
+    case FrameKind::kBye:
+      return frame.bytes == 0 && frame.offset == 0 && (frame.number == 1 || frame.number == 2);
   }
   return false;
 }

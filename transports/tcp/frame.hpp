@@ -63,7 +63,7 @@ enum class FrameKind : std::uint8_t {
   kCells = 2,   // flagged cells of the pair; the first one's epoch makes the message visible
   kCredit = 3,  // `number`: messages of the other direction whose slots are free again
   kDone = 4,    // `number`: the last operation of which everything has been consumed
-  kBye = 5,     // the sender leaves in order
+  kBye = 5,     // the sender leaves in order; `number`: on how many connections it says so
 };
 
 struct Frame {

@@ -42,7 +42,7 @@ Stream* Peer::shared() {
   return stream ? &*stream : own();
 }
 
-// Who leaves ends one connection before what it has sent on the other may have come.
+// A peer that leaves may end one connection while what it sent on the other is still on its way.
 const Stream* Peer::broken() const {
   for (const auto& stream : streams_)
     if (stream && stream->down() && (has_left_ || !stream->said_bye())) return &*stream;
@@ -67,7 +67,7 @@ void Peer::receive() {
     if (!stream || stream->down() || stream->waits()) continue;
     const bool came = stream->receive(*this);
     if (came) last_heard_ = side;
-    if (!both) return;
+    if (!both && !stream->down()) return;  // after an end, what the other one has is looked at
   }
 }
 

@@ -32,7 +32,7 @@ class Peer final : public Sink {
   [[nodiscard]] Rank rank() const { return rank_; }
   [[nodiscard]] bool mirrored() const { return mirror_.has_value(); }
   [[nodiscard]] Status make_mirror();
-  // Made by this rank, or by the peer; both, where both began at once.
+  // Made by this rank, or by the peer; both, where both send.
   enum Side : std::uint8_t { kMade, kAccepted };
   [[nodiscard]] std::optional<Stream>& stream(Side side) { return streams_[side]; }
   void expect_reply(const Token& reply) { reply_ = reply; }
@@ -42,9 +42,10 @@ class Peer final : public Sink {
   void receive_waiting();
   // Asks the stream that brought something last, and now and then the other.
   void receive();
-  // Has it a stream, and is none down?
+  // Has it a stream that is not down, and is none broken?
   [[nodiscard]] bool connected() const {
-    return (streams_[kMade] || streams_[kAccepted]) && broken() == nullptr;
+    const auto up = [](const std::optional<Stream>& stream) { return stream && !stream->down(); };
+    return (up(streams_[kMade]) || up(streams_[kAccepted])) && broken() == nullptr;
   }
   // A stream that is down, if any.
   [[nodiscard]] const Stream* broken() const;
@@ -84,7 +85,7 @@ class Peer final : public Sink {
   // it is there, so that each acknowledges what has come the other way; a larger one is
   // acknowledged at once, and goes on the connection that its sender made, whose socket nobody else
   // writes to.
-  static constexpr std::size_t kMostSharedBytes = 1408;
+  static constexpr std::size_t kMostSharedBytes = 1428 - 3 * sizeof(Frame);  // with words behind it
   // Null: there is none.
   [[nodiscard]] Stream* own();
   // The one that the lower rank made, or the only one.
