@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of an operation on a connection: the code of both ends, one source for every transport
-// that shares memory, and the very code that the interleaving checker runs.
+// that shares memory, and the very code that the interleaving checker runs. (Small calls that
+// repeat have a shorter form of it for single cells, src/exec/host_executor_cells.cpp.)
 //
 //   begin_operation(c, operation);                      // both ends, empty or not
 //   if (can_send(c)) { write send_slot(c); commit(c, signature, bytes); }

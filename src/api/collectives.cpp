@@ -207,9 +207,10 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
       raw.type >= kDataTypeCount || Group::active())
     return false;
   const std::optional<ReduceOp> op = reduce_op_of(raw.op);
+  if (!op) return false;
   const HandleCall held(comm, info_of(raw.collective).name.data());
   Communicator* const own = held.communicator();
-  if (!op || own == nullptr) return false;
+  if (own == nullptr) return false;
   const bool barrier = raw.collective == Collective::kBarrier;
   try {
     std::optional<Status> ended;

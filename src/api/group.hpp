@@ -106,8 +106,7 @@ class Group {
   [[nodiscard]] Result<std::vector<TaskQueue>> hold_tasks() const;
   [[nodiscard]] Status run_tasks(const std::vector<TaskQueue>& queues);
 
-  // Of the calling thread; at a fixed place in its memory, since every small call asks for it.
-  [[gnu::tls_model("initial-exec")]] static constinit thread_local int depth_;
+  static constinit thread_local int depth_;  // of the calling thread; every small call asks for it
   // Sends and receives before any other call, of one handle: what a group of few needs no memory
   // for.
   std::size_t transfers_ = 0;

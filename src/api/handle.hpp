@@ -23,7 +23,8 @@ struct tuttiComm {
   static constexpr int kLifeBits = 40;
   static bool valid(std::uint64_t life) { return life >> kLifeBits == kMagic; }
   std::atomic<std::uint64_t> life{0};  // 0: holds nothing; never the same twice
-  // Calls inside the C boundary with this handle; it is retired only when there is none.
+  // Calls inside the C boundary with this handle, but for those that hold `call` alone; it is
+  // retired only when there is none of either.
   std::atomic<int> calls{0};
   // The communicator's call under way.
   tutti::CallWord call;
@@ -94,8 +95,9 @@ class HandleUse {
   tuttiComm* comm_ = nullptr;
 };
 
-// A call that holds the handle's word: at once the handle and the communicator, which nobody else
-// uses then. Null where the handle is not valid, holds none, or another call is there.
+// A call that holds the handle's word, and with it both the handle and the communicator, which no
+// other call uses then; calls on streams may still be under way. Null where the handle is not
+// valid, holds none, or another call is there.
 class HandleCall {
  public:
   // `name`: a literal.

@@ -64,7 +64,6 @@ void Board::set_state(RankState state) {
   mine_->line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
-// Relaxed: this rank's own word.
 // A seqlock without fences (ThreadSanitizer knows none): every store is a release, so a reader
 // that sees a new field also sees the version that was written before it.
 Board::Record Board::record_of(const OperationSignature& signature) {

@@ -130,6 +130,7 @@ class Board {
   void waiting_for(Rank peer) { waiting_for(peer, {}); }
   void gather(Gathering gathering);        // kNone: it is over
   [[nodiscard]] bool is_leaving() const {  // this rank
+    // Relaxed: this rank's own word.
     return own_state_->load(std::memory_order_relaxed) ==
            static_cast<std::uint32_t>(RankState::kLeaving);
   }

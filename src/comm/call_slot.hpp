@@ -47,20 +47,6 @@ class CallSlot {
   void await_free() const;
   // Have the calls on streams ended?
   [[nodiscard]] bool drained() const { return progress_.idle(); }
-  // The slot for the time of a call, if it is free and calls on streams have ended; else nothing.
-  class Held {
-   public:
-    Held(CallSlot& slot, const char* call) : slot_(slot.take(call) == nullptr ? &slot : nullptr) {}
-    Held(const Held&) = delete;
-    Held& operator=(const Held&) = delete;
-    ~Held() {
-      if (slot_ != nullptr) slot_->give_back();
-    }
-    [[nodiscard]] explicit operator bool() const { return slot_ != nullptr && slot_->drained(); }
-
-   private:
-    CallSlot* const slot_;
-  };
   // Until the calls on streams have ended. Errors: those of Completion::wait().
   [[nodiscard]] Status drain() const { return progress_.idle() ? Status() : progress_.drain(); }
 

@@ -43,12 +43,14 @@ bool Repeats::takes(const Kept& kept, const SmallCall& call) const {
 bool Repeats::can_run(const Kept& kept) const {
   const PlanCache& plans = communicator_.plans();
   return kept.generation == plans.generation() && plans.without_windows() &&
-         communicator_.members().is_open() && !communicator_.members().disturbed() &&
-         communicator_.call_slot().drained();
+         communicator_.members().is_open() && !communicator_.members().disturbed();
 }
 
 bool Repeats::run(const SmallCall& call, std::optional<Status>& ended) {
   const std::uint64_t kind = kind_of(call), tag = tag_of(kind, call.count);
+  // First of all: until calls on streams have ended, the thread that carries them out has the
+  // plans.
+  if (!communicator_.call_slot().drained()) return false;
   const Kept& kept = place_of(tag);
   if (kept.tag != tag || kept.kind != kind || kept.count != call.count) return false;
   if (!takes(kept, call) || !can_run(kept)) return false;

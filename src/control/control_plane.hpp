@@ -122,7 +122,7 @@ class ControlPlane : public ControlChannel {
     return join(std::span(&id, 1), rank, ranks, options);
   }
 
-  // Log-step (Bruck) exchange: `all` is ranks blobs of mine.size() bytes, in rank order.
+  // An exchange along a tree: `all` is ranks blobs of mine.size() bytes, in rank order.
   // Collective, all ranks pass the same size; all together at most 64 MiB. User thread. One at a
   // time. Errors: kTimeout with the rank that did not come, kRemoteError with the rank that died,
   // kInvalidUsage if the sizes differ, kInvalidArgument if they are too large. Copies rank 0's

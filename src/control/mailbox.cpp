@@ -9,7 +9,7 @@
 namespace tutti::control {
 namespace {
 
-constexpr std::uint32_t kMaxRounds = 64;  // of three legs
+constexpr std::uint32_t kMaxRounds = 64;  // of the three legs together
 
 std::chrono::steady_clock::time_point time_point(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.at_ns));
@@ -103,6 +103,11 @@ std::uint64_t Mailbox::enter() {
 void Mailbox::leave() {
   const std::lock_guard lock(mutex_);
   state_.waits_for = kNoRank;
+}
+
+void Mailbox::wait_for(Rank rank) {
+  const std::lock_guard lock(mutex_);
+  state_.waits_for = rank;
 }
 
 ExchangeState Mailbox::state() const {

@@ -2,9 +2,9 @@
 // Where the service thread leaves the messages of exchanges for the user's thread.
 //
 // A message is named by (source, exchange, round) and arrives in ordered pieces. Bounded: only the
-// current exchange and the next one are kept (no rank can be further ahead: it would need a message
-// of ours), and at most kMaxExchangeBytes of one message. Ends every wait when a member dies, when
-// the meeting is called off, or on close. Any thread; everything is guarded by mutex_.
+// current exchange and the next one are kept (no rank can be further ahead: it would need one
+// with our part in it), and at most kMaxExchangeBytes of one message. Ends every wait when a member
+// dies, when the meeting is called off, or on close. Any thread; everything is guarded by mutex_.
 #pragma once
 
 #include <condition_variable>
@@ -54,6 +54,8 @@ class Mailbox {
   // User thread: enters the next exchange and returns its number.
   [[nodiscard]] std::uint64_t enter();
   void leave();  // it is complete
+  // This rank sends to another, and may have to wait for it.
+  void wait_for(Rank rank);
   // The message, once all its `message_bytes` are there. Errors: kTimeout, kRemoteError,
   // kInvalidUsage if the source sends another size; with culprit.
   [[nodiscard]] Result<std::vector<std::byte>> take(Rank source, std::uint32_t round,

@@ -131,7 +131,7 @@ std::vector<std::byte> encode_met(const Contacts& contacts) {
 }
 
 std::optional<Contacts> decode_met(Reader& reader, std::int32_t ranks) {
-  constexpr std::uint32_t kMostContacts = 32;  // one for each bit of a rank
+  constexpr std::uint32_t kMostContacts = 32;  // a parent and children in two trees
   const auto count = reader.number<std::uint32_t>();
   if (count > kMostContacts) return std::nullopt;
   Contacts contacts;

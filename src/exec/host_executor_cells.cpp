@@ -118,10 +118,12 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
       }
       case CellOp::kMove:
         run_moves<false>(line, line.steps[op->step], call);
+        looks = 0;  // the next step's
         ++op;
         continue;
       case CellOp::kReduce:
         run_kernel<false>(line, line.moves[line.steps[op->step].first_move], call);
+        looks = 0;
         ++op;
         continue;
       case CellOp::kCommit:
@@ -133,6 +135,7 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         Cell& to = next_cell(*op);
         copy_straight(to.payload, bases[op->source.base] + op->source.offset, op->bytes);
         commit(*op, to, epoch, signature);
+        looks = 0;
         ++op;
         continue;
       }

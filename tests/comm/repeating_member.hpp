@@ -45,9 +45,12 @@ struct Member {
   }
   Status ordinary() { return ordinary(small()); }
   Outcome again(const SmallCall& call) {
-    const CallSlot::Held held(communicator->call_slot(), "a repeated call");
+    CallSlot& slot = communicator->call_slot();
+    if (slot.take("a repeated call") != nullptr) return Outcome::kElsewhere;
     std::optional<Status> ended;
-    if (!held || !communicator->repeats().run(call, ended)) return Outcome::kElsewhere;
+    const bool ran = communicator->repeats().run(call, ended);
+    slot.give_back();
+    if (!ran) return Outcome::kElsewhere;
     if (!ended || *ended) return Outcome::kEnded;
     message = ended->error().message;
     return Outcome::kFailed;
