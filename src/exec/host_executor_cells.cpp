@@ -68,7 +68,7 @@ void add_ops(StraightLine& line, std::uint16_t step) {
 }  // namespace
 
 void HostExecutor::note_cells(StraightLine& line) {
-  use_short_messages(line.short_messages);  // whose cells the connections show
+  use_short_messages(line.short_messages);  // add_ops() reads its cells from the connections
   const std::set<const Connection*> distinct(line.ends.begin(), line.ends.end());
   const bool cells = std::ranges::all_of(line.ends, [](const Connection* end) {
     return end->protocol == Protocol::kFlagged && std::has_single_bit(end->slots) &&

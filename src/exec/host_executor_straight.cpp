@@ -175,8 +175,9 @@ bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
   return true;
 }
 
-// Senders that wait for nothing from here may be ahead: their next messages come meanwhile. Where
-// they cannot be far ahead, in other than short cells, it takes the line before it was written.
+// Senders that wait for nothing from here may be ahead: their next messages come meanwhile. In
+// other cells, of which there are few, a fetch would come before the sender's store, and only take
+// the line from it.
 void HostExecutor::fetch_next(const StraightLine& line, const StraightStep& step) {
   Connection* const* end = line.ends.data() + step.first_end + step.sends;
   for (Connection* const* const last = end + step.receives; end != last; ++end) {
@@ -188,11 +189,11 @@ void HostExecutor::fetch_next(const StraightLine& line, const StraightStep& step
   }
 }
 
-// And whoever sends them has the lines of one of its next messages already. A store into a line
+// A sender fetches, for writing, the lines of a message that it will send soon. A store into a line
 // that the reader still has would hold up the next locked instruction.
 void HostExecutor::fetch_ahead(const Connection& to, std::uint64_t bytes) {
   constexpr std::uint32_t kAhead = 8;  // 4 are too few where a line is far, 16 too many
-  if (!to.is_short) return;
+  if (!to.is_short || to.slots <= kAhead) return;
   const std::uint32_t slot = to.slot + kAhead;
   const auto* const first = to.short_cells + (slot < to.slots ? slot : slot - to.slots);
   fetch_to_write(reinterpret_cast<const std::byte*>(first));

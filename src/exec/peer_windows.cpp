@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-// Pages that the owner touches after so many looks are left to faults.
+// Pages that the owner touches after so many uses of their piece are left to faults.
 constexpr std::uint8_t kMostAsked = 4;
 
 // Maps the pages of a piece that exist; a peer must not make any, nor say on which node they lie.
@@ -38,9 +38,10 @@ bool map_existing(std::byte* begin, std::uint64_t bytes, bool writable) {
 }  // namespace
 
 void PeerWindow::prepare(std::uint64_t offset, std::uint64_t bytes) const {
+  if (bytes == 0) return;
   const std::uint64_t lead = memory.lead_bytes(), all = lead + memory.bytes();
   if (asked.empty()) asked.resize((all + kPreparedBytes - 1) / kPreparedBytes);
-  const std::uint64_t last = (lead + offset + std::max<std::uint64_t>(bytes, 1) - 1);
+  const std::uint64_t last = lead + offset + bytes - 1;
   for (std::uint64_t piece = (lead + offset) / kPreparedBytes; piece <= last / kPreparedBytes;
        ++piece) {
     std::uint8_t& times = asked[piece];

@@ -388,8 +388,14 @@ std::uint64_t stream_mask_of(const ReduceCopyArgs& args) {
 
 // Two sources to two destinations, of which the second, or both, are stored around the cache: the
 // step that sums in large calls of two ranks.
+template <typename Storage>
 bool streams_pair(const Work& work) {
+  const auto aligned = [&](std::uint32_t d) {
+    return (work.stream_mask >> d & 1) == 0 ||
+           reinterpret_cast<std::uintptr_t>(work.destinations[d]) % sizeof(Storage) == 0;
+  };
   if (work.source_count != 2 || work.destination_count != 2 || work.average_over > 1) return false;
+  if (!aligned(0) || !aligned(1)) return false;
   const auto apart = reinterpret_cast<std::uintptr_t>(work.destinations[0]) -
                      reinterpret_cast<std::uintptr_t>(work.destinations[1]);
   return work.stream_mask == 2 || (work.stream_mask == 3 && apart % kCacheLineBytes == 0);
@@ -407,7 +413,7 @@ __attribute__((noinline)) void reduce_any(const ReduceCopyArgs& args) {
   if (k == 2 && m == 2) return Loop<Type, Op, 2, 2>(work).run();
   if (k == 3 && m == 1) return Loop<Type, Op, 3, 1>(work).run();
   if (k == 3 && m == 2) return Loop<Type, Op, 3, 2>(work).run();
-  if (streams_pair(work)) {
+  if (streams_pair<typename Type::Storage>(work)) {
     if (stream_mask == 2) return Loop<Type, Op, 2, 2, 2>(work).run();
     return Loop<Type, Op, 2, 2, 3>(work).run();
   }
