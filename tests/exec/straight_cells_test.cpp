@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small calls of single cells, in one thread: run straight as far as the turns of the ranks let
+// them, and then on the ordinary way, by turns with calls that begin there.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "local_fabric.hpp"
+
+namespace tutti::test {
+namespace {
+
+class StraightCells : public testing::TestWithParam<const char*> {};
+
+TEST_P(StraightCells, AreExactWhereverTheyStop) {
+  constexpr std::size_t kRanks = 4, kCount = 100;
+  LocalFabric fabric(kRanks, 1 << 20);
+  std::vector<Plan> plans;
+  for (std::size_t r = 0; r < kRanks; ++r)
+    plans.push_back(*compile_plan(
+        **find_algorithm(GetParam()), {.collective = Collective::kAllReduce, .ranks = kRanks},
+        {.protocol = Protocol::kFlagged, .slots = 4}, static_cast<Rank>(r)));
+  std::vector<std::unique_ptr<HostExecutor>> executors;
+  for (const Plan& plan : plans) executors.push_back(fabric.bind(plan));
+  std::vector<std::vector<std::int32_t>> inputs(kRanks, std::vector<std::int32_t>(kCount)),
+      outputs = inputs;
+  std::vector<Call> calls;
+  std::vector<StraightLine> lines;
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    calls.push_back({.collective = Collective::kAllReduce,
+                     .input = inputs[r].data(),
+                     .output = outputs[r].data(),
+                     .count = kCount,
+                     .type = DataType::kInt32});
+    lines.push_back(*executors[r]->straighten(calls[r]));
+    EXPECT_FALSE(lines[r].ops.empty()) << "rank " << r;
+  }
+  const ReduceCopyFn sum = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum);
+  std::size_t whole = 0, stopped = 0;
+  for (std::uint64_t operation = 1; operation <= 120; ++operation) {
+    for (std::size_t r = 0; r < kRanks; ++r)
+      std::iota(inputs[r].begin(), inputs[r].end(), static_cast<std::int32_t>(operation * r));
+    for (std::size_t turn = 0; turn < kRanks; ++turn) {
+      const std::size_t r = (turn + operation) % kRanks;
+      if ((operation / 4 + r) % 3 == 0) {
+        ASSERT_TRUE(executors[r]->start(
+            {.call = &calls[r], .kernel = sum, .operation = operation, .signature = operation}));
+        executors[r]->advance();
+        continue;
+      }
+      const bool through =
+          executors[r]->run(lines[r],
+                            {.input_base = calls[r].input_base(static_cast<Rank>(r)),
+                             .output_base = calls[r].output_base(static_cast<Rank>(r)),
+                             .kernel = sum,
+                             .operation = operation,
+                             .signature = operation},
+                            0);
+      ++(through ? whole : stopped);
+    }
+    while (!std::ranges::all_of(executors, [](const auto& e) { return e->done(); })) {
+      bool moved = false;
+      for (const auto& executor : executors) moved |= executor->advance();
+      ASSERT_TRUE(moved) << "operation " << operation;
+    }
+    for (const auto& output : outputs)
+      for (std::size_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(output[i], static_cast<std::int32_t>(4 * i + 6 * operation)) << operation;
+  }
+  EXPECT_GT(whole, 0U);
+  EXPECT_GT(stopped, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(, StraightCells, testing::Values("one_shot", "butterfly", "tree"));
+
+}  // namespace
+}  // namespace tutti::test
