@@ -65,19 +65,20 @@ TEST(Board, AloneItWorksWithoutAnybody) {
   EXPECT_FALSE(board.signature(-1, 1));
 }
 
-TEST(Board, RemembersTheLast64OperationsOfEveryRank) {
+TEST(Board, RemembersTheLastOperationsOfEveryRank) {
   const auto planes = join_threads(3);
   const auto boards = open_boards(planes);
-  for (std::uint64_t operation = 1; operation <= 100; ++operation) {
+  constexpr std::uint64_t kForgotten = 36, kLast = kForgotten + kRememberedOperations;
+  for (std::uint64_t operation = 1; operation <= kLast; ++operation) {
     boards[2]->enter(signature_of(operation));
   }
-  EXPECT_EQ(boards[0]->last_entered(2), 100u);
-  EXPECT_FALSE(boards[0]->signature(2, 36));
-  for (std::uint64_t operation = 37; operation <= 100; ++operation) {
+  EXPECT_EQ(boards[0]->last_entered(2), kLast);
+  EXPECT_FALSE(boards[0]->signature(2, kForgotten));
+  for (std::uint64_t operation = kForgotten + 1; operation <= kLast; ++operation) {
     EXPECT_EQ(boards[0]->signature(2, operation), signature_of(operation));
   }
-  EXPECT_FALSE(boards[0]->signature(2, 101));
-  EXPECT_FALSE(boards[0]->signature(1, 100));
+  EXPECT_FALSE(boards[0]->signature(2, kLast + 1));
+  EXPECT_FALSE(boards[0]->signature(1, kLast));
 }
 
 TEST(Board, RemembersTheSizesOfBlocks) {
