@@ -42,6 +42,7 @@ struct Record : RankRecord {
 struct Shared {
   std::atomic<std::int32_t> victim_pid;
   std::atomic<Phase> victim_in;  // the phase of the call that it is in, also once it is dead
+  std::atomic<bool> hit;         // the fault meets it at a counted call of the system
   Record of[kRanks];
 };
 
@@ -218,6 +219,7 @@ class Script {
   // In this thread, within a call of the library. A program does not exit there by itself: another
   // thread does, while this one is on its way.
   void meet_here() {
+    shared_.hit = true;
     if (fault_ == Fault::kExit) {
       threads_.reserve(1);
       threads_.emplace_back([] { ::exit(0); });
@@ -299,10 +301,11 @@ class Script {
     return code == tuttiSuccess;
   }
 
-  // Where peers that came first left it nothing to wait for, a call may ask the system for nothing.
+  // Until the fault has hit: where the victim has to wait for nobody, its call may ask the system for
+  // nothing.
   void await_victim() const {
     if (phase_ != Phase::kInConnect && phase_ != Phase::kInReduce) return;
-    while (shared_.victim_in.load() != phase_) ::sched_yield();
+    while (!shared_.hit.load()) ::sched_yield();
   }
 
   void await_others() const {
