@@ -301,8 +301,8 @@ class Script {
     return code == tuttiSuccess;
   }
 
-  // Until the fault has hit: where the victim has to wait for nobody, its call may ask the system for
-  // nothing.
+  // Until the fault has hit: where the victim has to wait for nobody, its call may ask the system
+  // for nothing.
   void await_victim() const {
     if (phase_ != Phase::kInConnect && phase_ != Phase::kInReduce) return;
     while (!shared_.hit.load()) ::sched_yield();
