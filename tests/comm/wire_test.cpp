@@ -272,7 +272,8 @@ TEST(WireFaults, WhatTheTransportLacksIsToldHereAndNamesThisRankToTheOthers) {
   });
 }
 
-// Rank 2 comes to the service of the rank three after it for the first time when it sends there.
+// Rank 3, whose parent in exchanges is rank 2, asks the service of rank 0 for the first time when
+// it sends there.
 TEST(WireFaults, AReceiverWhoseServiceCannotLetTheSenderInSaysSo) {
   const Meeting joined, poor, told;
   set("TUTTI_WARN_AFTER_S", "1");  // it looks at itself when it warns
@@ -283,10 +284,10 @@ TEST(WireFaults, AReceiverWhoseServiceCannotLetTheSenderInSaysSo) {
         EXPECT_TRUE(poor.wait_for(self.ranks));
         std::int32_t value = 0;
         if (self.rank == 0) {
-          EXPECT_EQ(tuttiRecv(&value, 1, tuttiInt32, 2, comm, nullptr), tuttiSystemError);
+          EXPECT_EQ(tuttiRecv(&value, 1, tuttiInt32, 3, comm, nullptr), tuttiSystemError);
           EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("no free descriptor for the connections"));
         }
-        if (self.rank == 2) {
+        if (self.rank == 3) {
           EXPECT_NE(tuttiSend(&value, 1, tuttiInt32, 0, comm, nullptr), tuttiSuccess);
           EXPECT_THAT(tuttiGetLastError(comm), HasSubstr("rank 0 (pid "));
         }
