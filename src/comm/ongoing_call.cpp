@@ -75,8 +75,7 @@ Status OngoingCall::pump(bool silent) {
 
 bool OngoingCall::block(std::int64_t ns) {
   const Rank peer = blocked_on();
-  // What others may wait for goes before this rank sleeps.
-  return peer != kNoRank && pump(true) && transport_->await(peer, ns);
+  return peer != kNoRank && transport_->await(peer, ns);
 }
 
 bool OngoingCall::peer_shares_core() const {

@@ -131,7 +131,7 @@ Result<bool> Operation::advance() {
   // rank's `done`.
   const bool silent = over || gated_ || plan_->plan.sends.empty();
   if (!over || !flushed()) TUTTI_TRY(pump(silent));
-  if (!gated_ && plan_->executor->done() && flushed()) finish();
+  if (over && flushed()) finish();
   return moved;
 }
 

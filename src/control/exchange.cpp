@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace tutti::control {
 namespace {
@@ -93,17 +94,16 @@ Exchange::Round Exchange::round() {
   round.number = number_;
   round.to = target_of(rank_, part);
   if (round.to != kNoRank) {
+    // Once rank 0 has all: others get it with them.
+    if (part.down && blobs_.size() == whole_bytes())
+      blobs_.insert(blobs_.end(), announced_.begin(), announced_.end());
     round.message = blobs_;
-    if (part.down && !announced_.empty()) {
-      outgoing_.assign(blobs_.begin(), blobs_.end());
-      outgoing_.insert(outgoing_.end(), announced_.begin(), announced_.end());
-      round.message = outgoing_;
-    }
   } else if (part.child != kNoRank) {
     round.from = part.down ? rank_ - part.distance : part.child;
-    const std::int32_t blobs = part.down ? ranks_ : std::min(part.distance, ranks_ - part.child);
     round.expected_bytes =
-        static_cast<std::size_t>(blobs) * blob_bytes_ + (part.down ? announced_.size() : 0);
+        part.down
+            ? whole_bytes() + announced_.size()
+            : static_cast<std::size_t>(std::min(part.distance, ranks_ - part.child)) * blob_bytes_;
   }
   return round;
 }
@@ -112,10 +112,14 @@ void Exchange::absorb(std::span<const std::byte> received) {
   const Part part = part_of(rank_, ranks_, number_++);
   if (part.child == rank_ && part.down) {  // of all ranks
     std::ranges::copy(received.last(announced_.size()), announced_.begin());
-    received = received.first(received.size() - announced_.size());
     blobs_.clear();
   }
   blobs_.insert(blobs_.end(), received.begin(), received.end());
+}
+
+std::vector<std::byte> Exchange::in_rank_order() {
+  blobs_.resize(whole_bytes());
+  return std::move(blobs_);
 }
 
 }  // namespace tutti::control

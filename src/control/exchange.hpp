@@ -16,7 +16,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "control/messages.hpp"
@@ -62,17 +61,21 @@ class Exchange {
   [[nodiscard]] Round round();                       // the one at hand; not when complete
   void absorb(std::span<const std::byte> received);  // ends it; expected_bytes
   // All blobs in rank order. Once, when complete.
-  [[nodiscard]] std::vector<std::byte> in_rank_order() { return std::move(blobs_); }
+  [[nodiscard]] std::vector<std::byte> in_rank_order();
 
  private:
+  [[nodiscard]] std::size_t whole_bytes() const {
+    return blob_bytes_ * static_cast<std::size_t>(ranks_);
+  }
+
   const Rank rank_;
   const std::int32_t ranks_;
   const std::uint32_t levels_;  // of the tree
   const std::size_t blob_bytes_;
   std::uint32_t number_ = 0;
-  std::vector<std::byte> blobs_;  // of this rank and some after it, at last of all ranks
+  // Of this rank and some after it; at last of all ranks, and behind them what is announced.
+  std::vector<std::byte> blobs_;
   const std::span<std::byte> announced_;
-  std::vector<std::byte> outgoing_;  // a message of blobs and what is announced
 };
 
 }  // namespace tutti::control

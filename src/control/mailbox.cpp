@@ -105,7 +105,7 @@ void Mailbox::leave() {
   state_.waits_for = kNoRank;
 }
 
-void Mailbox::wait_for(Rank rank) {
+void Mailbox::note_waits_for(Rank rank) {
   const std::lock_guard lock(mutex_);
   state_.waits_for = rank;
 }

@@ -55,7 +55,7 @@ class Mailbox {
   [[nodiscard]] std::uint64_t enter();
   void leave();  // it is complete
   // This rank sends to another, and may have to wait for it.
-  void wait_for(Rank rank);
+  void note_waits_for(Rank rank);
   // The message, once all its `message_bytes` are there. Errors: kTimeout, kRemoteError,
   // kInvalidUsage if the source sends another size; with culprit.
   [[nodiscard]] Result<std::vector<std::byte>> take(Rank source, std::uint32_t round,

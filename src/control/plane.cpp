@@ -144,7 +144,7 @@ Status Plane::run_round(const Leg& leg, Exchange& exchange, Deadline deadline) {
   const std::uint32_t number = leg.first_round + round.number;
   if (round.to != kNoRank) {
     const Rank to = leg.circle.rank_at(round.to);
-    service_->mailbox().wait_for(to);
+    service_->mailbox().note_waits_for(to);
     const Status sent = links_->post(to, leg.exchange, number, round.message, deadline);
     if (!sent) {
       Error error = explain(introduce_culprit(sent.error(), to));

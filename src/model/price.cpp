@@ -119,13 +119,14 @@ PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const 
                               counts.total_transfers)
                           .busy(counts.total_far_transfers, counts.total_far_operands);
   const double workers = std::min<double>(input.cores, counts.ranks);
-  const auto near_messages =  // a far message is two operands of far connections
-      static_cast<double>(beyond(counts.total_messages, counts.total_far_transfers / 2));
   PlanCost shared = tariff(Amounts{}.add(input.slices / workers, all));
   shared.shared = true;
   if (counts.ranks > input.cores) {
     shared.switches_ns = chain.messages * counts.ranks / input.cores * costs.switch_ns;
-    // No rank waits for a line while another one works: the core itself does.
+    // No rank waits for a line while another one works: the core itself does. (A far message is two
+    // operands, its sender's and its receiver's.)
+    const auto near_messages =
+        static_cast<double>(beyond(counts.total_messages, counts.total_far_transfers / 2));
     shared.messages_ns = input.slices * near_messages / workers * costs.alpha_ns;
     shared.time_ns += shared.switches_ns + shared.messages_ns;
   }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -54,7 +55,7 @@ class LocalFabric {
     return connection;
   }
 
-  // All ranks' executors for one plan each.
+  // A rank's executor of its plan, or all ranks'.
   std::unique_ptr<HostExecutor> bind(const Plan& plan) {
     std::vector<Connection> sends, recvs;
     for (const ConnectionSpec& spec : plan.sends) sends.push_back(open(spec, true));
@@ -63,6 +64,12 @@ class LocalFabric {
     for (const Rank peer : plan.remotes) direct.peers.push_back(memory_of(peer));
     return std::make_unique<HostExecutor>(plan, std::move(sends), std::move(recvs),
                                           std::move(direct));
+  }
+
+  std::vector<std::unique_ptr<HostExecutor>> bind_all(const std::vector<Plan>& plans) {
+    std::vector<std::unique_ptr<HostExecutor>> executors;
+    for (const Plan& plan : plans) executors.push_back(bind(plan));
+    return executors;
   }
 
   PeerMemory memory_of(Rank peer) {
@@ -95,5 +102,16 @@ class LocalFabric {
   std::vector<std::unique_ptr<LentMemory>> lent_;
   std::map<std::tuple<Rank, Rank, std::uint32_t, bool>, ConnectionState> states_;
 };
+
+// All ranks' plans of an all-reduce.
+inline std::vector<Plan> all_reduce_plans(std::string_view algorithm, std::int32_t ranks,
+                                          const PlanOptions& options) {
+  std::vector<Plan> plans;
+  for (Rank r = 0; r < ranks; ++r)
+    plans.push_back(*compile_plan(**find_algorithm(algorithm),
+                                  {.collective = Collective::kAllReduce, .ranks = ranks}, options,
+                                  r));
+  return plans;
+}
 
 }  // namespace tutti::test

@@ -88,14 +88,10 @@ TEST_P(StoredSlots, AreExactBothWays) {
   constexpr std::int32_t kRanks = 3;
   constexpr std::uint64_t kArena = 4 << 20, kCount = 1'200'007;  // odd, and many messages
   LocalFabric fabric(kRanks, kArena);
-  std::vector<Plan> plans;
-  for (Rank r = 0; r < kRanks; ++r)
-    plans.push_back(*compile_plan(
-        **find_algorithm(GetParam()), {.collective = Collective::kAllReduce, .ranks = kRanks},
-        {.protocol = Protocol::kSlots, .slots = 2, .slot_bytes = 64 << 10, .arena_bytes = kArena},
-        r));
-  std::vector<std::unique_ptr<HostExecutor>> executors;
-  for (const Plan& plan : plans) executors.push_back(fabric.bind(plan));
+  const std::vector<Plan> plans = all_reduce_plans(
+      GetParam(), kRanks,
+      {.protocol = Protocol::kSlots, .slots = 2, .slot_bytes = 64 << 10, .arena_bytes = kArena});
+  const auto executors = fabric.bind_all(plans);
   std::vector<std::vector<std::int32_t>> inputs(kRanks, std::vector<std::int32_t>(kCount)),
       outputs(kRanks, std::vector<std::int32_t>(kCount + 1, -7));
   std::vector<std::int32_t> want(kCount, 0);
@@ -133,14 +129,10 @@ TEST(StraightSlots, AreExactBothWays) {
   constexpr std::int32_t kRanks = 2;
   constexpr std::uint64_t kArena = 1 << 20, kCount = 4096;
   LocalFabric fabric(kRanks, kArena);
-  std::vector<Plan> plans;
-  for (Rank r = 0; r < kRanks; ++r)
-    plans.push_back(*compile_plan(
-        **find_algorithm("butterfly"), {.collective = Collective::kAllReduce, .ranks = kRanks},
-        {.protocol = Protocol::kSlots, .slots = 2, .slot_bytes = 64 << 10, .arena_bytes = kArena},
-        r));
-  std::vector<std::unique_ptr<HostExecutor>> executors;
-  for (const Plan& plan : plans) executors.push_back(fabric.bind(plan));
+  const std::vector<Plan> plans = all_reduce_plans(
+      "butterfly", kRanks,
+      {.protocol = Protocol::kSlots, .slots = 2, .slot_bytes = 64 << 10, .arena_bytes = kArena});
+  const auto executors = fabric.bind_all(plans);
   std::vector<std::vector<std::int32_t>> inputs(kRanks), outputs(kRanks);
   std::vector<StraightLine> lines;
   std::vector<Call> calls(kRanks);

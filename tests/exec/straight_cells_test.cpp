@@ -17,13 +17,9 @@ class StraightCells : public testing::TestWithParam<const char*> {};
 TEST_P(StraightCells, AreExactWhereverTheyStop) {
   constexpr std::size_t kRanks = 4, kCount = 100;
   LocalFabric fabric(kRanks, 1 << 20);
-  std::vector<Plan> plans;
-  for (std::size_t r = 0; r < kRanks; ++r)
-    plans.push_back(*compile_plan(
-        **find_algorithm(GetParam()), {.collective = Collective::kAllReduce, .ranks = kRanks},
-        {.protocol = Protocol::kFlagged, .slots = 4}, static_cast<Rank>(r)));
-  std::vector<std::unique_ptr<HostExecutor>> executors;
-  for (const Plan& plan : plans) executors.push_back(fabric.bind(plan));
+  const std::vector<Plan> plans =
+      all_reduce_plans(GetParam(), kRanks, {.protocol = Protocol::kFlagged, .slots = 4});
+  const auto executors = fabric.bind_all(plans);
   std::vector<std::vector<std::int32_t>> inputs(kRanks, std::vector<std::int32_t>(kCount)),
       outputs = inputs;
   std::vector<Call> calls;

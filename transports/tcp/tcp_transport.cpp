@@ -242,6 +242,10 @@ void TcpTransport::take_events() {
 bool TcpTransport::await(Rank rank, std::int64_t ns) {
   if (!home_.inbox || rank == home_.rank) return false;
   if (std::ranges::any_of(active_, [](Peer* peer) { return peer->waits(); })) return true;
+  // What others may wait for goes before this rank sleeps. Nothing is received here: of what has
+  // been the executor would hear after the sleep.
+  hasten();
+  pump_all();
   std::array<epoll_event, 1> event;
   const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(std::min(ns, kMostAwaitNs))};
   for (Peer* const peer : active_) ask_for_room(*peer, true);
