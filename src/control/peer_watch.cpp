@@ -51,8 +51,8 @@ WatchPlan plan_watch(const std::vector<Member>& members, const Member& self) {
     if (fresh) all.push_back({member.info.pid, member.start_ticks, {}});
     all[known->second].ranks.push_back(member.info.rank);
   }
-  std::ranges::rotate(all, all.begin() + before);
-  std::ranges::reverse(all);
+  std::rotate(all.begin(), all.begin() + before, all.end());
+  std::reverse(all.begin(), all.end());
   for (std::size_t i = 0; i < all.size(); ++i)
     (std::has_single_bit(i + 1) ? plan.near : plan.others).push_back(std::move(all[i]));
   return plan;

@@ -396,24 +396,27 @@ std::optional<KernelFault> fault_on_a_board() {
   return std::nullopt;
 }
 
-// The kernel's own patience; the rank that did not call is to blame, on every rank.
+// The kernel's own patience; the rank that did not call is to blame, on every rank. It is the root,
+// and sends to each: nobody waits for another.
 TEST(RankOnDevice, WhoDoesNotCallInTimeIsNamedToAll) {
   std::vector<std::vector<std::int32_t>> data(2, std::vector<std::int32_t>(100, 1));
   Job job({.ranks = 3, .devices = 3, .config = with(&Config::op_timeout_ns, 1'000'000)});
   for (Rank rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job.of(rank).set_algorithm("one_shot"));
     auto& own = data[static_cast<std::size_t>(rank)];
-    static_cast<void>(job.call(rank, {.collective = Collective::kAllReduce,
+    static_cast<void>(job.call(rank, {.collective = Collective::kBroadcast,
                                       .input = own.data(),
                                       .output = own.data(),
                                       .count = 100,
                                       .type = kInt,
+                                      .root = 2,
                                       .on_device = true}));
   }
   for (Rank rank = 0; rank < 3; ++rank) {
     ASSERT_TRUE(eventually([&] { return job.of(rank).error().has_value(); }));
     EXPECT_EQ(job.of(rank).error()->code, Code::kTimeout);
     EXPECT_THAT(job.of(rank).error()->message, HasSubstr("rank 2 (pid"));
-    EXPECT_THAT(job.of(rank).error()->message, HasSubstr("during all_reduce #1 count 100"));
+    EXPECT_THAT(job.of(rank).error()->message, HasSubstr("during broadcast #1 count 100"));
   }
   EXPECT_TRUE(eventually([] { return fault_on_a_board().has_value(); }));
   const KernelFault fault = fault_on_a_board().value();
