@@ -52,14 +52,19 @@ bool receive_at_once(PairConnections& pairs, const Transfer& transfer, std::uint
   return true;
 }
 
-// Copies what a rank sends to itself; false: it does not match, and nothing is copied.
-bool copy_to_self(Rank self, std::span<const Transfer> all) {
+// Copies what a rank sends to itself; false: it does not match, or all that is received outgrows
+// the cache, and nothing is copied.
+bool copy_to_self(const Communicator& communicator, std::span<const Transfer> all) {
+  const Rank self = communicator.rank();
   std::array<const Transfer*, kMostTransfers> sends, receives;
   std::size_t sent = 0, received = 0;
-  for (const Transfer& transfer : all)
+  std::uint64_t received_bytes = 0;
+  for (const Transfer& transfer : all) {
+    if (!transfer.sends()) received_bytes += transfer.bytes();
     if (transfer.peer == self && transfer.count > 0)
       (transfer.sends() ? sends[sent++] : receives[received++]) = &transfer;
-  if (sent != received) return false;
+  }
+  if (sent != received || received_bytes >= communicator.nt_bytes()) return false;
   for (std::size_t i = 0; i < sent; ++i)
     if (sends[i]->message_signature() != receives[i]->message_signature()) return false;
   for (std::size_t i = 0; i < sent; ++i)
@@ -78,7 +83,7 @@ TransfersLeft run_straight(Communicator& communicator, std::span<const Transfer>
   const Rank self = communicator.rank();
   std::uint64_t& completed = communicator.counts().completed;
   if (std::ranges::find(all, self, &Transfer::peer) != all.end()) {
-    if (!copy_to_self(self, all)) return left;
+    if (!copy_to_self(communicator, all)) return left;
     left.over = self;
     completed += static_cast<std::uint64_t>(std::ranges::count(all, self, &Transfer::peer));
   }

@@ -54,6 +54,8 @@ void Transfers::add(const Transfer& transfer) {
   ++calls_;
   signature_ = transfer.signature();
   if (transfer.count == 0) return;
+  (transfer.sends() ? sent_ : received_).add(transfer.buffer, transfer.bytes());
+  if (!transfer.sends()) received_bytes_ += transfer.bytes();
   PairFlow& flow = pairs_.flow(transfer.peer, transfer.direction);
   if (transfer.peer == members_.rank())
     to_self_ = true;
@@ -84,8 +86,21 @@ Status Transfers::copy_to_self() {
   const std::vector<Transfer>& receives = pairs_.flow(members_.rank(), Collective::kRecv).calls;
   TUTTI_TRY(check_to_self(sends, receives));
   for (std::size_t i = 0; i < sends.size(); ++i)
-    std::memmove(receives[i].buffer, sends[i].buffer, sends[i].bytes());
+    copy_to_user(receives[i].buffer, sends[i].buffer, sends[i].bytes());
   return {};
+}
+
+// A plain store would fetch each line that it overwrites; but what is also sent is in the cache.
+bool Transfers::outgrow_the_cache() const {
+  const bool apart = sent_.end <= received_.begin || received_.end <= sent_.begin;
+  return apart && received_bytes_ >= communicator_.nt_bytes();
+}
+
+void Transfers::copy_to_user(std::byte* to, const std::byte* from, std::uint64_t bytes) const {
+  if (outgrow_the_cache())
+    copy_around(to, from, bytes);
+  else
+    std::memmove(to, from, bytes);  // a rank may send to itself in place
 }
 
 Status Transfers::start() {
@@ -130,7 +145,7 @@ bool Transfers::send_by_ring(PairFlow& flow, std::uint64_t bytes, const std::byt
 bool Transfers::receive_by_ring(PairFlow& flow, std::uint64_t bytes, std::byte* to) {
   PairRing& ring = flow.ring;
   if (!can_recv(ring) || !is_expected(flow, recv_signature(ring))) return false;
-  std::memcpy(to, recv_place(ring, bytes), bytes);
+  copy_to_user(to, recv_place(ring, bytes), bytes);
   release(ring, bytes);
   return true;
 }
@@ -163,7 +178,7 @@ bool Transfers::receive(PairFlow& flow, std::uint64_t bytes, std::byte* to) {
   if (received_at(from) != nullptr)
     pairs_.traffic().placed_bytes += bytes;
   else
-    std::memcpy(to, recv_slot(from).base, bytes);
+    copy_to_user(to, recv_slot(from).base, bytes);
   release(from);
   return true;
 }

@@ -10,6 +10,7 @@
 // holds the communicator's call.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -60,6 +61,8 @@ class Transfers final : public OngoingCall {
   bool receive(PairFlow& flow, std::uint64_t bytes, std::byte* to);
   bool send_by_ring(PairFlow& flow, std::uint64_t bytes, const std::byte* from);
   bool receive_by_ring(PairFlow& flow, std::uint64_t bytes, std::byte* to);
+  [[nodiscard]] bool outgrow_the_cache() const;
+  void copy_to_user(std::byte* to, const std::byte* from, std::uint64_t bytes) const;
   [[nodiscard]] bool is_expected(PairFlow& flow, std::uint64_t said);
   [[nodiscard]] bool is_lost(Rank peer) const;
 
@@ -68,6 +71,17 @@ class Transfers final : public OngoingCall {
   const bool pumps_;
   std::vector<PairFlow*>& flows_;  // that are not over, in the order of issue
   bool to_self_ = false;
+  // What all sends, and all receives, lie in.
+  struct Extent {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+    void add(const std::byte* from, std::uint64_t bytes) {
+      begin = begin == nullptr ? from : std::min(begin, from);
+      end = std::max(end, from + bytes);
+    }
+  };
+  Extent sent_, received_;
+  std::uint64_t received_bytes_ = 0;
   std::size_t calls_ = 0;
   const PairFlow* faulty_ = nullptr;  // where a message was not what its receive expects
   OperationSignature theirs_;         // that message's send, as far as it says
