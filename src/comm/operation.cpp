@@ -2,6 +2,7 @@
 #include "comm/operation.hpp"
 
 #include <fmt/core.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -170,8 +171,13 @@ bool Operation::has_died(Rank peer) const {
 // What made the executor stop, told by the peer that it stopped at.
 Error Operation::executor_fault(Rank peer) {
   if (plan_->executor->fault() == HostExecutor::Fault::kSignature) {
-    // An answer or none: what is known then is told.
-    static_cast<void>(board_.ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs)));
+    // An answer or none: what is known then is told. A rank of this host sends before it says what
+    // it has called (Repeats), and says so at once unless it is stopped or killed between the two.
+    const Deadline deadline = Deadline::in_ns(kMostAskNs);
+    static_cast<void>(board_.ask(peer, signature_.operation, deadline));
+    while (!members_.is_far(peer) && !members_.disturbed() && !diagnosis().has_entered(peer) &&
+           !members_.has_died(peer) && !deadline.passed())
+      ::sched_yield();
     if (const auto found = diagnosis().mismatch_with(peer)) return members_.poison(*found);
     for (Rank other = 0; other < members_.ranks(); ++other)
       if (const auto found = diagnosis().mismatch_with(other)) return members_.poison(*found);

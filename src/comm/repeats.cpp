@@ -46,6 +46,13 @@ bool Repeats::can_run(const Kept& kept) const {
          communicator_.members().is_open() && !communicator_.members().disturbed();
 }
 
+void Repeats::enter(const StraightCall& call) {
+  const auto& entry = static_cast<const Entry&>(call);
+  Communicator& communicator = entry.repeats.communicator_;
+  communicator.plans().note_last_plan(*entry.kept.plan);
+  communicator.members().board().enter(call.operation, entry.kept.record);
+}
+
 bool Repeats::run(const SmallCall& call, std::optional<Status>& ended) {
   const std::uint64_t kind = kind_of(call), tag = tag_of(kind, call.count);
   // First of all: until calls on streams have ended, the thread that carries them out has the
@@ -58,27 +65,27 @@ bool Repeats::run(const SmallCall& call, std::optional<Status>& ended) {
   const std::uint64_t operation = counts.issued + 1;
   PlanCache& plans = communicator_.plans();
   if (plans.use(*kept.plan, operation) > kept.plan->gate_passed) return false;
-  plans.note_last_plan(*kept.plan);
   counts.issued = operation;
-  Board& board = communicator_.members().board();
-  board.enter(operation, kept.record);
-  const StraightCall straight{
-      .input_base = reinterpret_cast<std::uintptr_t>(call.input) - kept.input_shift,
-      .output_base = reinterpret_cast<std::uintptr_t>(call.output) - kept.output_shift,
-      .kernel = kept.kernel,
-      .average_over = kept.average_over,
-      .operation = operation,
-      .signature = OperationSignature::hash_of(operation, kept.hash)};
+  const Entry entry{
+      {.enter = enter,
+       .input_base = reinterpret_cast<std::uintptr_t>(call.input) - kept.input_shift,
+       .output_base = reinterpret_cast<std::uintptr_t>(call.output) - kept.output_shift,
+       .kernel = kept.kernel,
+       .average_over = kept.average_over,
+       .operation = operation,
+       .signature = OperationSignature::hash_of(operation, kept.hash)},
+      *this,
+      kept};
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator_.wait_policy();
   const bool through =
-      kept.plan->executor->run(kept.line, straight, std::min(policy.spins, policy.look_at));
+      kept.plan->executor->run(kept.line, entry, std::min(policy.spins, policy.look_at));
   if (!through) [[unlikely]] {
     ended = go_on(kept, call, operation);
     return true;
   }
   communicator_.transport()->publish_done(operation);
-  board.leave(operation);
+  communicator_.members().board().leave(operation);
   ++counts.completed;
   counts.last_slices = 1;
   return true;

@@ -42,7 +42,7 @@ class Repeats {
   // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
   void keep(const Call& call);
   // Calls of this size at most are worth it.
-  static constexpr std::uint64_t kMostBytes = 16 << 10;
+  static constexpr std::uint64_t kMostBytes = kMostStraightBytes;
 
  private:
   struct Kept {
@@ -61,6 +61,11 @@ class Repeats {
     std::uint64_t input_shift = 0, output_shift = 0;  // from a buffer to Call::input_base
     std::uint64_t unaligned = 0;                      // bits that addresses must not have
   };
+  struct Entry : StraightCall {
+    Repeats& repeats;
+    const Kept& kept;
+  };
+  static void enter(const StraightCall& call);
   void look_up(const Call& call);
   [[nodiscard]] Kept& place_of(std::uint64_t tag) { return kept_[tag >> 60]; }
   [[nodiscard]] inline bool takes(const Kept& kept, const SmallCall& call) const;

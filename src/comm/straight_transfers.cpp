@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
+#include "base/prefetch.hpp"
 #include "comm/communicator.hpp"
 #include "exec/waiter.hpp"
 #include "transports/pair_ring.hpp"
@@ -18,7 +20,7 @@ constexpr std::size_t kMostTransfers = 32;
 
 // The flow of a transfer that is one message between ranks that share memory and have met; else
 // null.
-PairFlow* flow_of(PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
+PairFlow* flow_of(const PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
   PairFlow* const flow = pairs.find(transfer.peer, transfer.direction);
   const bool fits =
       flow != nullptr && flow->form == PairFlow::Form::kRing && bytes <= flow->message_bytes;
@@ -50,6 +52,16 @@ bool receive_at_once(PairConnections& pairs, const Transfer& transfer, std::uint
   std::memcpy(transfer.buffer, recv_place(ring, bytes), bytes);
   release(ring, bytes);
   return true;
+}
+
+// Takes the next message's cell from the cache of its reader. Nobody waits for that.
+void fetch_next(const PairConnections& pairs, const Transfer& transfer) {
+  const std::uint64_t bytes = transfer.bytes();
+  const PairFlow* const flow = flow_of(pairs, transfer, bytes);
+  if (flow == nullptr || bytes > kRingCellPayloadBytes) return;
+  const RingCell& cell = flow->ring.cell(flow->ring.state.next);
+  prefetch_lines_to_write(reinterpret_cast<const std::byte*>(&cell),
+                          lines_of(sizeof(RingCell) - kRingCellPayloadBytes + bytes));
 }
 
 // Copies what a rank sends to itself; false: it does not match, or all that is received outgrows
@@ -97,12 +109,18 @@ TransfersLeft run_straight(Communicator& communicator, std::span<const Transfer>
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator.wait_policy();
   std::uint32_t looks = std::min(policy.spins, policy.look_at);
+  bool exchanges = false;
   for (; left.receives < all.size(); ++left.receives) {
     const Transfer& transfer = all[left.receives];
     if (transfer.sends() || transfer.peer == self) continue;
+    // Who looks at a line that is about to be written takes it from its writer's cache.
+    if (!std::exchange(exchanges, true)) Waiter::relax();
     if (transfer.count > 0 && !receive_at_once(pairs, transfer, looks)) return left;
     ++completed;
   }
+  if (!exchanges) return left;  // a receiver may be behind, and have the next cell yet to read
+  for (const Transfer& transfer : all)
+    if (transfer.sends() && transfer.peer != self) fetch_next(pairs, transfer);
   return left;
 }
 

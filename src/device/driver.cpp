@@ -38,19 +38,20 @@ Function* driver_function(const char* name) {
 
 }  // namespace
 
+std::atomic<bool> driver_detail::was_found{false};
+
 bool driver_is_loaded() {
-  // Relaxed: a function's address, with nothing behind it.
-  if (pointer_attribute.load(std::memory_order_relaxed) != nullptr) return true;
+  if (driver_was_found()) return true;
   // Kept open from here on.
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (driver == nullptr) return false;
   pointer_attribute.store(
       reinterpret_cast<PointerGetAttribute*>(::dlsym(driver, "cuPointerGetAttribute")),
       std::memory_order_relaxed);
+  // Release: who sees it sees the function.
+  driver_detail::was_found.store(true, std::memory_order_release);
   return true;
 }
-
-bool driver_was_found() { return pointer_attribute.load(std::memory_order_relaxed) != nullptr; }
 
 bool driver_knows_for_device(const void* memory) {
   PointerGetAttribute* const ask = pointer_attribute.load(std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 // program may have device memory all the same. Any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -11,8 +12,13 @@ namespace tutti::device {
 
 // Looks for it; once it is found, at no cost.
 bool driver_is_loaded();
+namespace driver_detail {
+extern std::atomic<bool> was_found;
+}
 // Has it found one before? One load.
-[[nodiscard]] bool driver_was_found();
+[[nodiscard]] inline bool driver_was_found() {
+  return driver_detail::was_found.load(std::memory_order_acquire);
+}
 
 // Is it memory that only a device may touch? False until driver_is_loaded() has found a driver.
 [[nodiscard]] bool driver_knows_for_device(const void* memory);

@@ -144,8 +144,6 @@ class HostExecutor {
                   std::uint64_t done, std::uint64_t in_message) const;
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
-  inline void fetch_next(const StraightLine& line, const StraightStep& step);
-  static void fetch_ahead(const Connection& to, std::uint64_t bytes);
   template <bool kAround>
   inline void run_kernel(const StraightLine& line, const StraightMove& move,
                          const StraightCall& call);
@@ -153,6 +151,7 @@ class HostExecutor {
   inline void run_moves(const StraightLine& line, const StraightStep& step,
                         const StraightCall& call);
   void run_gauged(const StraightLine& line, const StraightStep& step, const StraightCall& call);
+  static void fetch_cells(const StraightLine& line);
   // host_executor_cells.cpp
   void note_cells(StraightLine& line);
   [[nodiscard]] bool run_cells(const StraightLine& line, const StraightCall& call,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <set>
 
+#include "base/prefetch.hpp"
 #include "exec/host_executor.hpp"
 #include "exec/straight_moves.hpp"
 #include "exec/waiter.hpp"
@@ -15,6 +16,10 @@ namespace {
 // The slot of the connection's next message.
 Cell& next_cell(const CellOp& op) {
   return *reinterpret_cast<Cell*>(op.cells + (op.state->next & op.mask) * op.stride);
+}
+
+const std::byte* cell_ahead(const CellOp& op) {
+  return op.cells + ((op.state->next + op.ahead) & op.mask) * op.stride;
 }
 
 // What an answered connection sent until the last operation began has been read.
@@ -60,9 +65,48 @@ void add_ops(StraightLine& line, std::uint16_t step) {
   CellOp moves;
   moves.kind = here.moves == 1 && !move.copies ? CellOp::kReduce : CellOp::kMove;
   moves.step = step;
+  moves.move = here.first_move;
   line.ops.push_back(moves);
   for (std::uint32_t i = sends; i < receives; ++i) add(CellOp::kCommit, i);
   for (std::uint32_t i = receives; i < end; ++i) add(CellOp::kRelease, i);
+}
+
+// After the last message: an earlier fetch would compete with the messages that are waited for.
+void add_fetches(StraightLine& line) {
+  for (std::size_t i = 0, all = line.ops.size(); i < all; ++i) {
+    CellOp fetch = line.ops[i];
+    if (fetch.kind != CellOp::kSend && fetch.kind != CellOp::kCommit) continue;
+    fetch.kind = CellOp::kFetch;
+    fetch.bytes =
+        static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[fetch.step].bytes));
+    line.ops.push_back(fetch);
+  }
+}
+
+// Where messages go one way, the sender may be ahead: a receiver fetches its next message while it
+// works on this one, and a sender the lines of a later one, since a store into a line that the
+// reader still has holds up the next locked instruction. Of short cells: of others there are so few
+// that a fetch would come before the sender's store, and only take the line from it.
+void add_fetches_of_rows(StraightLine& line) {
+  std::vector<CellOp> ops;
+  for (const CellOp& op : line.ops) {
+    ops.push_back(op);
+    if (op.connection == nullptr || !op.connection->is_short) continue;
+    CellOp fetch = op;
+    fetch.bytes =
+        static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[op.step].bytes));
+    const bool sends = op.kind == CellOp::kSend || op.kind == CellOp::kCommit;
+    if (sends && op.mask >= kFetchAhead) {
+      fetch.kind = CellOp::kFetch;
+      fetch.ahead = kFetchAhead;
+      ops.push_back(fetch);
+    } else if (op.kind == CellOp::kReceive) {
+      fetch.kind = CellOp::kFetchRead;
+      fetch.ahead = 1;
+      ops.push_back(fetch);
+    }
+  }
+  line.ops = std::move(ops);
 }
 
 }  // namespace
@@ -77,9 +121,13 @@ void HostExecutor::note_cells(StraightLine& line) {
   const bool single = std::ranges::all_of(line.steps, [](const StraightStep& step) {
     return step.bytes <= kCellPayloadBytes && step.moves > 0;
   });
-  if (line.answered.empty() || distinct.size() != line.ends.size() || !cells || !single) return;
+  if (distinct.size() != line.ends.size() || !cells || !single) return;
   for (std::size_t step = 0; step < line.steps.size(); ++step)
     add_ops(line, static_cast<std::uint16_t>(step));
+  CellOp enter;
+  enter.kind = CellOp::kEnter;
+  line.ops.insert(std::ranges::find(line.ops, CellOp::kReceive, &CellOp::kind), enter);
+  line.answered.empty() ? add_fetches_of_rows(line) : add_fetches(line);
 }
 
 void HostExecutor::go_on_at_cells(const StraightLine& line, std::uint32_t step,
@@ -122,7 +170,7 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         ++op;
         continue;
       case CellOp::kReduce:
-        run_kernel<false>(line, line.moves[line.steps[op->step].first_move], call);
+        run_kernel<false>(line, line.moves[op->move], call);
         looks = 0;
         ++op;
         continue;
@@ -144,8 +192,25 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         op->consumed->store(++op->state->next, std::memory_order_release);
         ++op;
         continue;
+      case CellOp::kFetch:
+        prefetch_lines_to_write(cell_ahead(*op), op->bytes);
+        ++op;
+        continue;
+      case CellOp::kFetchRead:
+        prefetch_lines(cell_ahead(*op), op->bytes);
+        ++op;
+        continue;
+      case CellOp::kEnter:
+        call.enter(call);
+        ++op;
+        continue;
+      default:
+        __builtin_unreachable();
     }
     if (looks++ == most_looks) [[unlikely]] {
+      if (std::find_if(op, last, [](const CellOp& left) { return left.kind == CellOp::kEnter; }) !=
+          last)
+        call.enter(call);
       go_on_at_cells(line, op->step, call);
       return false;
     }

@@ -2,6 +2,7 @@
 // Small calls that repeat: the same steps, without what start() and fire() look up.
 #include <algorithm>
 
+#include "base/prefetch.hpp"
 #include "exec/host_executor.hpp"
 #include "exec/straight_moves.hpp"
 #include "exec/waiter.hpp"
@@ -9,32 +10,11 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kFirstLinePayloadBytes = kCacheLineBytes - kCellHeaderBytes;  // of a cell
 // Of a step, and of a line: more of them take longer than what is looked up.
 constexpr std::size_t kMostOperands = 64, kMostMoves = 64, kMostPlaces = 8192;
 
 bool is_scratch(const PlanOperand& operand) {
   return operand.kind == OperandKind::kLocal && operand.buffer == BufferKind::kScratch;
-}
-
-// Fetches a line for reading. (GCC 12 takes a function of nothing but builtin fetches for one
-// without effect, and leaves its calls out.)
-void fetch(const std::byte* line) {
-#if defined(__x86_64__)
-  asm volatile("prefetcht0 %0" ::"m"(*line));
-#else
-  __builtin_prefetch(line);
-#endif
-}
-
-// Takes a line that will be written from the cache of whoever read it. (The builtin does so only
-// where the compiler is told that the machine can.)
-void fetch_to_write(const std::byte* line) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" ::"m"(*line));
-#else
-  __builtin_prefetch(line, 1);
-#endif
 }
 
 }  // namespace
@@ -144,6 +124,7 @@ void HostExecutor::add_places(StraightLine& line, std::span<const PlanOperand> o
 bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
                        std::uint32_t most_looks) {
   if (!line.ops.empty()) return run_cells(line, call, most_looks);
+  call.enter(call);
   // Before they begin: what they sent until the last operation began has been read.
   for (Connection* const end : line.answered)
     end->state->seen = std::max(end->state->seen, end->first_message);
@@ -157,47 +138,36 @@ bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
         go_on_at(line, static_cast<std::size_t>(&step - line.steps.data()), call);
         return false;
       }
-    const bool one_way = line.answered.empty();
-    if (one_way) fetch_next(line, step);
     if (step.gauged) [[unlikely]]
       run_gauged(line, step, call);
     else
       run_moves<false>(line, step, call);
     Connection* const* end = line.ends.data() + step.first_end;
-    for (Connection* const* const last = end + step.sends; end != last; ++end) {
+    for (Connection* const* const last = end + step.sends; end != last; ++end)
       commit(**end, call.signature, step.bytes);
-      if (one_way) fetch_ahead(**end, step.bytes);
-    }
     for (Connection* const* const last = end + step.receives; end != last; ++end) release(**end);
   }
   traffic_.messages += line.messages;
   traffic_.payload_bytes += line.payload_bytes;
+  if (!line.answered.empty()) fetch_cells(line);
   return true;
 }
 
-// Senders that wait for nothing from here may be ahead: their next messages come meanwhile. In
-// other cells, of which there are few, a fetch would come before the sender's store, and only take
-// the line from it.
-void HostExecutor::fetch_next(const StraightLine& line, const StraightStep& step) {
-  Connection* const* end = line.ends.data() + step.first_end + step.sends;
-  for (Connection* const* const last = end + step.receives; end != last; ++end) {
-    const Connection& from = **end;
-    if (!from.is_short) continue;
-    const auto* const next = from.short_cells + (from.slot + 1 == from.slots ? 0 : from.slot + 1);
-    fetch(reinterpret_cast<const std::byte*>(next));
-    if (step.bytes > kFirstLinePayloadBytes) fetch(next->payload + kFirstLinePayloadBytes);
+// The next operation's cells, as CellOp::kFetch does. (Of slots, whose number is in a line of its
+// own, it changed nothing or took longer.)
+void HostExecutor::fetch_cells(const StraightLine& line) {
+  for (const StraightStep& step : line.steps) {
+    Connection* const* end = line.ends.data() + step.first_end;
+    for (Connection* const* const last = end + step.sends; end != last; ++end) {
+      if ((*end)->protocol != Protocol::kFlagged) continue;
+      const Cell* cell = cell_of(**end, (*end)->slot);
+      for (std::uint64_t at = 0; at < step.bytes; at += kCellPayloadBytes, ++cell)
+        prefetch_lines_to_write(
+            reinterpret_cast<const std::byte*>(cell),
+            lines_of(kCellHeaderBytes +
+                     std::min<std::uint64_t>(step.bytes - at, kCellPayloadBytes)));
+    }
   }
-}
-
-// A sender fetches, for writing, the lines of a message that it will send soon. A store into a line
-// that the reader still has would hold up the next locked instruction.
-void HostExecutor::fetch_ahead(const Connection& to, std::uint64_t bytes) {
-  constexpr std::uint32_t kAhead = 8;  // 4 are too few where a line is far, 16 too many
-  if (!to.is_short || to.slots <= kAhead) return;
-  const std::uint32_t slot = to.slot + kAhead;
-  const auto* const first = to.short_cells + (slot < to.slots ? slot : slot - to.slots);
-  fetch_to_write(reinterpret_cast<const std::byte*>(first));
-  if (bytes > kFirstLinePayloadBytes) fetch_to_write(first->payload + kFirstLinePayloadBytes);
 }
 
 // Are its slots free, and its messages there? Says where their payloads lie.

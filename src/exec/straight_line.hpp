@@ -50,19 +50,30 @@ struct CellOp {
     kCommit,   // the message is visible
     kSend,     // kOpen, a copy, kCommit
     kRelease,  // the slot is free again
+    kEnter,    // StraightCall::enter, before the first message that is waited for
+    // Lines of the connection's message that is `ahead` of the next one: for writing, from the
+    // cache of whoever read them; for reading.
+    kFetch,
+    kFetchRead,
   };
   Kind kind = kOpen;
   bool answered = false;  // see StraightLine
   std::uint16_t step = 0;
   std::uint16_t message = 0;           // its base
+  std::uint16_t move = 0;              // kReduce
+  std::uint32_t ahead = 0;             // kFetch, kFetchRead
   std::uint32_t mask = 0, stride = 0;  // slots - 1, of a power of two; bytes from slot to slot
   std::byte* cells = nullptr;          // of its connection
   ConnectionState* state = nullptr;
   Connection* connection = nullptr;
   Word* consumed = nullptr;
   StraightPlace source;     // kSend
-  std::uint32_t bytes = 0;  // kSend
+  std::uint32_t bytes = 0;  // kSend: of the payload; kFetch...: lines of the cell
 };
+
+// Who sends in a row is so far ahead of what it fetches: 4 messages are too few where a line is
+// far, 16 too many.
+inline constexpr std::uint32_t kFetchAhead = 8;
 
 struct StraightLine {
   std::vector<StraightStep> steps;
@@ -82,6 +93,9 @@ struct StraightLine {
 
 // What one call brings.
 struct StraightCall {
+  // What a call does that no message needs: once, and by a line of single cells when it has sent
+  // what it can, so that its own work takes place while the messages are on their way.
+  void (*enter)(const StraightCall&) = [](const StraightCall&) {};
   std::uint64_t input_base = 0, output_base = 0;  // Call::input_base
   ReduceCopyFn kernel = nullptr;
   std::uint32_t average_over = 0;  // as in OperationArgs

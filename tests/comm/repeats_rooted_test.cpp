@@ -169,6 +169,7 @@ TEST(RepeatsRooted, WhoWaitsForLongGoesOnWhereItWas) {
 // Of short messages so many as a connection has short cells, of others some; whichever come.
 TEST(RepeatsRooted, WhoSendsOneWayRunsAhead) {
   with_two([](Rank rank, Member& member, std::barrier<>& together) {
+    ASSERT_TRUE(member.communicator->set_algorithm("one_shot@flagged"));
     for (const std::size_t count : {2, 28, 29, 100, 2}) {
       const std::size_t calls = count <= 28 ? kShortCellsPerPair : 8;
       member.in.assign(count, 0);
@@ -194,6 +195,7 @@ TEST(RepeatsRooted, WhoSendsOneWayRunsAhead) {
 TEST(RepeatsRooted, CallsOfUnlikeLengthAreToldWhereverTheirMessagesLie) {
   for (const std::size_t of_root : {4, 100})
     with_two([&](Rank rank, Member& member, std::barrier<>&) {
+      ASSERT_TRUE(member.communicator->set_algorithm("one_shot@flagged"));
       const std::size_t count = rank == 0 ? of_root : 104 - of_root;
       member.in.assign(count, 1);
       member.out.assign(count, 0);

@@ -12,6 +12,25 @@
 namespace tutti::test {
 namespace {
 
+// A call enters once, wherever it stops, and when it has sent what needs no message.
+struct CountedCall : StraightCall {
+  const StraightLine& line;
+  int& entered;
+  std::uint64_t& sent;  // until then, in this call and those before
+
+  static std::uint64_t sent_on(const StraightLine& line) {
+    std::uint64_t sent = 0;
+    for (const CellOp& op : line.ops)
+      if (op.kind == CellOp::kSend) sent += op.state->next;
+    return sent;
+  }
+  static void count(const StraightCall& call) {
+    const auto& counted = static_cast<const CountedCall&>(call);
+    ++counted.entered;
+    counted.sent = sent_on(counted.line);
+  }
+};
+
 class StraightCells : public testing::TestWithParam<const char*> {};
 
 TEST_P(StraightCells, AreExactWhereverTheyStop) {
@@ -46,15 +65,24 @@ TEST_P(StraightCells, AreExactWhereverTheyStop) {
         executors[r]->advance();
         continue;
       }
-      const bool through =
-          executors[r]->run(lines[r],
-                            {.input_base = calls[r].input_base(static_cast<Rank>(r)),
-                             .output_base = calls[r].output_base(static_cast<Rank>(r)),
-                             .kernel = sum,
-                             .operation = operation,
-                             .signature = operation},
-                            0);
+      int entered = 0;
+      const std::uint64_t sent_before = CountedCall::sent_on(lines[r]);
+      std::uint64_t sent = sent_before;
+      const CountedCall call{{.enter = CountedCall::count,
+                              .input_base = calls[r].input_base(static_cast<Rank>(r)),
+                              .output_base = calls[r].output_base(static_cast<Rank>(r)),
+                              .kernel = sum,
+                              .operation = operation,
+                              .signature = operation},
+                             lines[r],
+                             entered,
+                             sent};
+      const bool through = executors[r]->run(lines[r], call, 0);
       ++(through ? whole : stopped);
+      ASSERT_EQ(entered, 1) << "rank " << r << (through ? "" : " stopped");
+      if (through && lines[r].ops.front().kind == CellOp::kSend) {
+        ASSERT_GT(sent, sent_before) << "rank " << r;
+      }
     }
     while (!std::ranges::all_of(executors, [](const auto& e) { return e->done(); })) {
       bool moved = false;
