@@ -72,6 +72,27 @@ std::uint64_t slices_of(const Settings& settings, const Contender& contender,
       {1, settings.min_slices, (chunk + candidate.message_bytes - 1) / candidate.message_bytes});
 }
 
+// What a call that may repeat takes beyond its price: of several slices it does not, and of one
+// each step beside those of the path, which has a message of its own. Among two ranks the rooted
+// ones come in rows, in which the lanes of one call gain nothing by overlapping: each end works on
+// all operands.
+double small_call_ns(const Contender& contender, const HostCosts& costs, std::uint64_t bytes,
+                     std::uint64_t slices) {
+  if (slices > 1) return costs.slices_ns;
+  const ScheduleCounts& counts = contender.counts;
+  const auto beyond = [](std::uint64_t all, std::uint64_t some) {
+    return static_cast<double>(all - std::min(all, some));
+  };
+  double ns = costs.other_message_ns * (beyond(counts.max_steps, counts.lane_steps) +
+                                        beyond(counts.path_steps, counts.depth + 1));
+  if (counts.ranks == 2 && info_of(contender.problem.collective).rooted) {
+    const double piece = static_cast<double>(bytes) / counts.chunks;
+    if (piece * counts.max_message_chunks > kShortPayloadBytes) ns += costs.long_message_ns;
+    ns += piece * costs.beta_ns_per_byte * beyond(2 * counts.max_operands, counts.path_operands);
+  }
+  return ns;
+}
+
 }  // namespace
 
 bool cheaper(const Priced& a, const Priced& b) {
@@ -191,14 +212,20 @@ Status price_contender(const Settings& settings, const Contender& contender, std
     }
     const bool flagged = candidate.options.protocol == Protocol::kFlagged;
     const HostCosts& costs = costs_of(settings.costs, candidate.options.protocol, access);
-    to.push_back({&contender, &candidate, static_cast<std::uint32_t>(slices),
-                  price_plan(contender.counts, costs,
-                             {.bytes = bytes,
-                              .slices = static_cast<std::uint32_t>(slices),
-                              .replicas = candidate.options.replicas,
-                              .slots = candidate.options.slots,
-                              .cores = settings.cores,
-                              .wire = flagged ? settings.flagged_wire : settings.slots_wire})});
+    PlanCost cost = price_plan(contender.counts, costs,
+                               {.bytes = bytes,
+                                .slices = static_cast<std::uint32_t>(slices),
+                                .replicas = candidate.options.replicas,
+                                .slots = candidate.options.slots,
+                                .cores = settings.cores,
+                                .wire = flagged ? settings.flagged_wire : settings.slots_wire});
+    if (bytes <= kMostStraightBytes && contender.counts.far_depth == 0 &&
+        contender.counts.ranks <= settings.cores) {
+      const double small_ns = small_call_ns(contender, costs, bytes, slices);
+      cost.steps_ns += small_ns;
+      cost.time_ns += small_ns;
+    }
+    to.push_back({&contender, &candidate, static_cast<std::uint32_t>(slices), cost});
   }
   return to.empty() ? std::move(none) : Status();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choice by price: what is tried, what a user forces, the table of rank 0.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -103,6 +105,29 @@ TEST(Forced, EveryCandidatesNameLeadsBackToIt) {
       for (const Candidate& other : again.front().candidates)
         EXPECT_EQ(other.options, candidate.options) << name;
     }
+}
+
+// A call of several slices does not repeat in a straight line, which is most of what a small one
+// takes; and lanes that overlap in one call do not in a row of them between two ranks.
+TEST(Choice, SmallCallsTakeOneSlice) {
+  const auto cheapest = [](Collective collective, std::int32_t ranks, std::int32_t cores,
+                           std::uint64_t bytes) {
+    const Settings settings = settings_of(cores);
+    const Problem problem{.collective = collective, .ranks = ranks};
+    const auto all = *contenders(settings, {}, problem);
+    const Priced best = price_candidates(settings, all, bytes, PeerAccess::kNone)->front();
+    return fmt::format("{} in {}", plan_name(*best.candidate->algorithm, best.candidate->options),
+                       best.slices);
+  };
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce})
+    for (const std::uint64_t bytes : {1024, 2048}) {
+      const std::string best = cheapest(collective, 2, 2, bytes);
+      EXPECT_THAT(best, AllOf(HasSubstr("@slots"), HasSubstr(" in 1"), Not(HasSubstr("tree"))));
+    }
+  for (const Collective collective : {Collective::kGather, Collective::kScatter})
+    EXPECT_THAT(cheapest(collective, 2, 2, 2048), HasSubstr(" in 1"));
+  // Short messages have cells enough to be ahead.
+  EXPECT_THAT(cheapest(Collective::kBroadcast, 2, 2, 64), HasSubstr("ring@flagged"));
 }
 
 TEST(Choice, PicksTheCheapestAndObeysForce) {
