@@ -147,7 +147,7 @@ TEST(TwoPrices, AreNeverFarApart) {
       for (std::size_t c = 1; c < kCollectiveCount; ++c) {
         const Problem problem{.collective = static_cast<Collective>(c), .ranks = place.ranks};
         if (!algorithm->supports(problem)) continue;
-        if (!test::kSanitized || problems++ % 12 == 0)
+        if (!test::kSanitized || problems++ % 24 == 0)
           compare(*algorithm, problem, place, extremes);
       }
     fmt::print("{}: walked over counted {:.2f} ({}) to {:.2f} ({})\n", algorithm->name,
