@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "base/prefetch.hpp"
 #include "comm/communicator.hpp"
@@ -20,20 +19,27 @@ constexpr std::size_t kMostTransfers = 32;
 
 // The flow of a transfer that is one message between ranks that share memory and have met; else
 // null.
-PairFlow* flow_of(const PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
+PairFlow* flow_of(PairConnections& pairs, const Transfer& transfer, std::uint64_t bytes) {
   PairFlow* const flow = pairs.find(transfer.peer, transfer.direction);
   const bool fits =
       flow != nullptr && flow->form == PairFlow::Form::kRing && bytes <= flow->message_bytes;
   return fits ? flow : nullptr;
 }
 
-bool send_at_once(PairConnections& pairs, const Transfer& transfer) {
+// What has been sent.
+struct Sent {
+  PairFlow* flow;
+  std::uint64_t bytes;
+};
+
+bool send_at_once(PairConnections& pairs, const Transfer& transfer, Sent& sent) {
   const std::uint64_t bytes = transfer.bytes();
   PairFlow* const flow = flow_of(pairs, transfer, bytes);
   if (flow == nullptr || !can_send(flow->ring, bytes)) return false;
   copy_for_reader(flow->gauge, send_place(flow->ring, bytes), transfer.buffer, bytes);
   commit(flow->ring, transfer.message_signature(), bytes);
   pairs.note_sent(bytes);
+  sent = {flow, bytes};
   return true;
 }
 
@@ -55,13 +61,11 @@ bool receive_at_once(PairConnections& pairs, const Transfer& transfer, std::uint
 }
 
 // Takes the next message's cell from the cache of its reader. Nobody waits for that.
-void fetch_next(const PairConnections& pairs, const Transfer& transfer) {
-  const std::uint64_t bytes = transfer.bytes();
-  const PairFlow* const flow = flow_of(pairs, transfer, bytes);
-  if (flow == nullptr || bytes > kRingCellPayloadBytes) return;
-  const RingCell& cell = flow->ring.cell(flow->ring.state.next);
-  prefetch_lines_to_write(reinterpret_cast<const std::byte*>(&cell),
-                          lines_of(sizeof(RingCell) - kRingCellPayloadBytes + bytes));
+void fetch_next(const Sent& sent) {
+  if (sent.bytes > kRingCellPayloadBytes) return;
+  const PairRing& ring = sent.flow->ring;
+  prefetch_lines_to_write(reinterpret_cast<const std::byte*>(&ring.cell(ring.state.next)),
+                          lines_of(sizeof(RingCell) - kRingCellPayloadBytes + sent.bytes));
 }
 
 // Copies what a rank sends to itself; false: it does not match, or all that is received outgrows
@@ -100,27 +104,29 @@ TransfersLeft run_straight(Communicator& communicator, std::span<const Transfer>
     completed += static_cast<std::uint64_t>(std::ranges::count(all, self, &Transfer::peer));
   }
   PairConnections& pairs = communicator.pairs();
+  std::array<Sent, kMostTransfers> sent;
+  std::size_t sends = 0;
   for (; left.sends < all.size(); ++left.sends) {
     const Transfer& transfer = all[left.sends];
     if (!transfer.sends() || transfer.peer == self) continue;
-    if (transfer.count > 0 && !send_at_once(pairs, transfer)) return left;
+    if (transfer.count > 0 && !send_at_once(pairs, transfer, sent[sends++])) return left;
     ++completed;
   }
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator.wait_policy();
   std::uint32_t looks = std::min(policy.spins, policy.look_at);
-  bool exchanges = false;
+  bool received = false;
   for (; left.receives < all.size(); ++left.receives) {
     const Transfer& transfer = all[left.receives];
     if (transfer.sends() || transfer.peer == self) continue;
-    // Who looks at a line that is about to be written takes it from its writer's cache.
-    if (!std::exchange(exchanges, true)) Waiter::relax();
+    // In an exchange, who looks at a line that is about to be written takes it from its writer.
+    if (sends > 0 && !received) Waiter::relax();
+    received = true;
     if (transfer.count > 0 && !receive_at_once(pairs, transfer, looks)) return left;
     ++completed;
   }
-  if (!exchanges) return left;  // a receiver may be behind, and have the next cell yet to read
-  for (const Transfer& transfer : all)
-    if (transfer.sends() && transfer.peer != self) fetch_next(pairs, transfer);
+  // Of one that only sends the receiver may be behind, and have the next cell yet to read.
+  if (received) std::for_each_n(sent.begin(), sends, fetch_next);
   return left;
 }
 

@@ -97,10 +97,12 @@ bool Transfers::outgrow_the_cache() const {
 }
 
 void Transfers::copy_to_user(std::byte* to, const std::byte* from, std::uint64_t bytes) const {
-  if (outgrow_the_cache())
-    copy_around(to, from, bytes);
-  else
+  if (!outgrow_the_cache()) {
     std::memmove(to, from, bytes);  // a rank may send to itself in place
+    return;
+  }
+  copy_around(to, from, bytes);
+  pairs_.traffic().around_bytes += bytes;
 }
 
 Status Transfers::start() {

@@ -44,7 +44,7 @@ struct TrafficCounters {
   std::uint64_t lent_bytes = 0;     // of these, from the user's memory, without a copy
   std::uint64_t read_bytes = 0;     // of peers' memory
   std::uint64_t stored_bytes = 0;   // in peers' memory
-  std::uint64_t around_bytes = 0;   // of all these, stored around the cache (not of sends)
+  std::uint64_t around_bytes = 0;   // of all these, or of what sends bring, stored around the cache
   std::uint64_t placed_bytes = 0;   // received straight into the output, without a copy
 
   TrafficCounters& operator+=(const TrafficCounters& other) {

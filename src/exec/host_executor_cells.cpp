@@ -71,16 +71,22 @@ void add_ops(StraightLine& line, std::uint16_t step) {
   for (std::uint32_t i = receives; i < end; ++i) add(CellOp::kRelease, i);
 }
 
+bool sends(const CellOp& op) { return op.kind == CellOp::kSend || op.kind == CellOp::kCommit; }
+
+// Of the connection's message that is `ahead` of the operation's next one.
+CellOp fetch_of(const StraightLine& line, const CellOp& op, CellOp::Kind kind,
+                std::uint32_t ahead) {
+  CellOp fetch = op;
+  fetch.kind = kind;
+  fetch.ahead = ahead;
+  fetch.bytes = static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[op.step].bytes));
+  return fetch;
+}
+
 // After the last message: an earlier fetch would compete with the messages that are waited for.
 void add_fetches(StraightLine& line) {
-  for (std::size_t i = 0, all = line.ops.size(); i < all; ++i) {
-    CellOp fetch = line.ops[i];
-    if (fetch.kind != CellOp::kSend && fetch.kind != CellOp::kCommit) continue;
-    fetch.kind = CellOp::kFetch;
-    fetch.bytes =
-        static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[fetch.step].bytes));
-    line.ops.push_back(fetch);
-  }
+  for (std::size_t i = 0, all = line.ops.size(); i < all; ++i)
+    if (sends(line.ops[i])) line.ops.push_back(fetch_of(line, line.ops[i], CellOp::kFetch, 0));
 }
 
 // Where messages go one way, the sender may be ahead: a receiver fetches its next message while it
@@ -88,23 +94,13 @@ void add_fetches(StraightLine& line) {
 // reader still has holds up the next locked instruction. Of short cells: of others there are so few
 // that a fetch would come before the sender's store, and only take the line from it.
 void add_fetches_of_rows(StraightLine& line) {
+  constexpr std::uint32_t kAhead = 8;  // 4 are too few where a line is far, 16 too many
   std::vector<CellOp> ops;
   for (const CellOp& op : line.ops) {
     ops.push_back(op);
     if (op.connection == nullptr || !op.connection->is_short) continue;
-    CellOp fetch = op;
-    fetch.bytes =
-        static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[op.step].bytes));
-    const bool sends = op.kind == CellOp::kSend || op.kind == CellOp::kCommit;
-    if (sends && op.mask >= kFetchAhead) {
-      fetch.kind = CellOp::kFetch;
-      fetch.ahead = kFetchAhead;
-      ops.push_back(fetch);
-    } else if (op.kind == CellOp::kReceive) {
-      fetch.kind = CellOp::kFetchRead;
-      fetch.ahead = 1;
-      ops.push_back(fetch);
-    }
+    if (sends(op) && op.mask >= kAhead) ops.push_back(fetch_of(line, op, CellOp::kFetch, kAhead));
+    if (op.kind == CellOp::kReceive) ops.push_back(fetch_of(line, op, CellOp::kFetchRead, 1));
   }
   line.ops = std::move(ops);
 }
@@ -127,7 +123,10 @@ void HostExecutor::note_cells(StraightLine& line) {
   CellOp enter;
   enter.kind = CellOp::kEnter;
   line.ops.insert(std::ranges::find(line.ops, CellOp::kReceive, &CellOp::kind), enter);
-  line.answered.empty() ? add_fetches_of_rows(line) : add_fetches(line);
+  if (line.answered.empty())
+    add_fetches_of_rows(line);
+  else
+    add_fetches(line);
 }
 
 void HostExecutor::go_on_at_cells(const StraightLine& line, std::uint32_t step,

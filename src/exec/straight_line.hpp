@@ -71,10 +71,6 @@ struct CellOp {
   std::uint32_t bytes = 0;  // kSend: of the payload; kFetch...: lines of the cell
 };
 
-// Who sends in a row is so far ahead of what it fetches: 4 messages are too few where a line is
-// far, 16 too many.
-inline constexpr std::uint32_t kFetchAhead = 8;
-
 struct StraightLine {
   std::vector<StraightStep> steps;
   std::vector<StraightMove> moves;

@@ -76,10 +76,12 @@ std::uint64_t slices_of(const Settings& settings, const Contender& contender,
 // each step beside those of the path, which has a message of its own. Among two ranks the rooted
 // ones come in rows, in which the lanes of one call gain nothing by overlapping: each end works on
 // all operands.
-double small_call_ns(const Contender& contender, const HostCosts& costs, std::uint64_t bytes,
-                     std::uint64_t slices) {
-  if (slices > 1) return costs.slices_ns;
+double small_call_ns(const Settings& settings, const Contender& contender, const HostCosts& costs,
+                     std::uint64_t bytes, std::uint64_t slices) {
   const ScheduleCounts& counts = contender.counts;
+  const bool may_repeat = bytes <= kMostStraightBytes && counts.far_depth == 0;
+  if (!may_repeat || counts.ranks > settings.cores) return 0;
+  if (slices > 1) return costs.slices_ns;
   const auto beyond = [](std::uint64_t all, std::uint64_t some) {
     return static_cast<double>(all - std::min(all, some));
   };
@@ -219,12 +221,9 @@ Status price_contender(const Settings& settings, const Contender& contender, std
                                 .slots = candidate.options.slots,
                                 .cores = settings.cores,
                                 .wire = flagged ? settings.flagged_wire : settings.slots_wire});
-    if (bytes <= kMostStraightBytes && contender.counts.far_depth == 0 &&
-        contender.counts.ranks <= settings.cores) {
-      const double small_ns = small_call_ns(contender, costs, bytes, slices);
-      cost.steps_ns += small_ns;
-      cost.time_ns += small_ns;
-    }
+    const double small_ns = small_call_ns(settings, contender, costs, bytes, slices);
+    cost.steps_ns += small_ns;
+    cost.time_ns += small_ns;
     to.push_back({&contender, &candidate, static_cast<std::uint32_t>(slices), cost});
   }
   return to.empty() ? std::move(none) : Status();

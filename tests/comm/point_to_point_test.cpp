@@ -502,45 +502,6 @@ TEST_P(PointToPointHosts, AnyPatternInGroups) {
       });
 }
 
-// As receives that outgrow the cache are stored, at any size and alignment, the rank's own block
-// too; and where what is received has just been sent.
-TEST_P(PointToPointHosts, AroundTheCache) {
-  run_hosts(
-      {.ranks = 3, .ranks_per_host = 2, .transport = GetParam()},
-      [](int) { set("TUTTI_NT_BYTES", "1"); },
-      [&](tuttiComm_t& comm, const ForkedRank& self) {
-        for (const std::size_t count : {1UL, 333UL, 200'001UL})
-          for (const bool in_place : {false, true}) {
-            const auto value = [&](int from, int to, std::size_t i) {
-              return static_cast<std::uint8_t>(100 * from + 10 * to + static_cast<int>(i % 251));
-            };
-            constexpr std::size_t kRanks = 3, kOdd = 1;
-            std::vector<std::uint8_t> sent(kOdd + kRanks * count), received(sent.size());
-            for (std::size_t i = 0; i < kRanks * count; ++i)
-              sent[kOdd + i] = value(self.rank, static_cast<int>(i / count), i % count);
-            std::uint8_t* const to = (in_place ? sent : received).data() + kOdd;
-            // In place only the own block, which is the one that may be.
-            const auto own = static_cast<std::size_t>(self.rank);
-            ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
-            for (std::size_t peer = 0; peer < kRanks; ++peer) {
-              std::uint8_t* const into = peer == own ? to : received.data() + kOdd;
-              tuttiRecv(into + peer * count, count, tuttiUint8, static_cast<int>(peer), comm,
-                        nullptr);
-              tuttiSend(sent.data() + kOdd + peer * count, count, tuttiUint8,
-                        static_cast<int>(peer), comm, nullptr);
-            }
-            ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(nullptr);
-            EXPECT_EQ(received[0], 0);
-            for (std::size_t i = 0; i < kRanks * count; ++i) {
-              const std::size_t peer = i / count;
-              ASSERT_EQ((peer == own ? to : received.data() + kOdd)[i],
-                        value(static_cast<int>(peer), self.rank, i % count))
-                  << i << " of " << count << (in_place ? " in place" : "");
-            }
-          }
-      });
-}
-
 TEST_P(PointToPointHosts, TheDeadIsNamed) {
   run_hosts(
       {.ranks = 3, .ranks_per_host = 1, .transport = GetParam()}, [](int) {},

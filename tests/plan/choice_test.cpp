@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "plan/choice_table.hpp"
@@ -110,24 +111,32 @@ TEST(Forced, EveryCandidatesNameLeadsBackToIt) {
 // A call of several slices does not repeat in a straight line, which is most of what a small one
 // takes; and lanes that overlap in one call do not in a row of them between two ranks.
 TEST(Choice, SmallCallsTakeOneSlice) {
-  const auto cheapest = [](Collective collective, std::int32_t ranks, std::int32_t cores,
-                           std::uint64_t bytes) {
+  const auto priced = [](Collective collective, std::int32_t cores, std::uint64_t bytes) {
     const Settings settings = settings_of(cores);
-    const Problem problem{.collective = collective, .ranks = ranks};
-    const auto all = *contenders(settings, {}, problem);
-    const Priced best = price_candidates(settings, all, bytes, PeerAccess::kNone)->front();
-    return fmt::format("{} in {}", plan_name(*best.candidate->algorithm, best.candidate->options),
-                       best.slices);
+    const auto all = *contenders(settings, {}, {.collective = collective, .ranks = 2});
+    std::vector<std::string> names;
+    int charged = 0, several = 0;
+    const auto by_price = *price_candidates(settings, all, bytes, PeerAccess::kNone);
+    for (const Priced& one : by_price) {
+      names.push_back(fmt::format(
+          "{} in {}", plan_name(*one.candidate->algorithm, one.candidate->options), one.slices));
+      several += one.slices > 1 ? 1 : 0;
+      charged += one.cost.steps_ns >= prior_costs().flagged.slices_ns ? 1 : 0;
+    }
+    return std::tuple(names.front(), several, charged);
   };
   for (const Collective collective : {Collective::kBroadcast, Collective::kReduce})
     for (const std::uint64_t bytes : {1024, 2048}) {
-      const std::string best = cheapest(collective, 2, 2, bytes);
+      const auto [best, several, charged] = priced(collective, 2, bytes);
       EXPECT_THAT(best, AllOf(HasSubstr("@slots"), HasSubstr(" in 1"), Not(HasSubstr("tree"))));
+      EXPECT_GT(several, 0);
+      EXPECT_EQ(charged, several);
+      // Ranks that share a core wait for each other longer than that.
+      EXPECT_EQ(std::get<2>(priced(collective, 1, bytes)), 0);
     }
   for (const Collective collective : {Collective::kGather, Collective::kScatter})
-    EXPECT_THAT(cheapest(collective, 2, 2, 2048), HasSubstr(" in 1"));
-  // Short messages have cells enough to be ahead.
-  EXPECT_THAT(cheapest(Collective::kBroadcast, 2, 2, 64), HasSubstr("ring@flagged"));
+    EXPECT_THAT(std::get<0>(priced(collective, 2, 2048)), HasSubstr(" in 1"));
+  EXPECT_THAT(std::get<0>(priced(Collective::kBroadcast, 2, 64)), HasSubstr("ring@flagged"));
 }
 
 TEST(Choice, PicksTheCheapestAndObeysForce) {
