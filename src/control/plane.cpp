@@ -99,7 +99,9 @@ Result<Reply> Plane::call(Rank peer, RequestKind kind, std::span<const std::byte
                       fmt::format("rank {} of {} does not exist", peer, options_.ranks));
   }
   return links_->call(peer, kind, payload, deadline).map_error([&](const Error& error) {
-    return introduce_culprit(error, peer);
+    Error own = introduce_culprit(error, peer);
+    // Who watches has the deaths and the board to tell why a peer is gone.
+    return watching_ ? own : explain(std::move(own));
   });
 }
 

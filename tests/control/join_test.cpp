@@ -99,6 +99,22 @@ TEST(Join, ARankThatStopsInAnExchangeIsARemoteErrorForTheOthers) {
   });
 }
 
+// Rank 0 hears that rank 1 cannot come, passes that on and ends, while rank 2 is still on its way
+// to ask rank 0 for something.
+TEST(Join, ACallOfWhoGaveUpBecauseOfAnotherRankNamesThatOne) {
+  auto planes = join_threads(3);
+  planes[1]->call_off();
+  const auto failed = planes[0]->allgather(bytes_of("0"), patience());
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().culprit, 1) << failed.error().message;
+  planes[0].reset();
+  const auto reply = planes[2]->call(0, RequestKind::kBoard, {}, patience());
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().code, Code::kRemoteError);
+  EXPECT_EQ(reply.error().culprit, 1) << reply.error().message;
+  EXPECT_EQ(reply.error().message, failed.error().message);
+}
+
 TEST(Join, CallsReachEveryPeerAndPassADescriptor) {
   constexpr int kRanks = 5;
   const auto planes = join_threads(kRanks);
