@@ -18,6 +18,12 @@
 namespace tutti {
 namespace {
 
+// Errors of the call, the program or the settings all ranks find alike.
+bool may_be_of_one_rank(Code code) {
+  return code != Code::kInvalidArgument && code != Code::kInvalidUsage &&
+         code != Code::kNotSupported;
+}
+
 // Rounds before the first yield where every rank can have a core: about a millisecond. A yield
 // hands the core to whatever else the machine runs, for a scheduler's slice; waits between calls
 // that come without pause are far shorter.
@@ -141,12 +147,15 @@ Result<std::unique_ptr<Communicator>> Communicator::settle(
   // What the machine refuses this rank alone must not keep the others waiting.
   if (joined.error().code == Code::kSystemError && members.entered()) members.control().call_off();
   Board* const board = members.page();
+  if (board == nullptr) return tl::unexpected(joined.error());
   // The same of an abort: who has this board hears of it from there.
-  if (board != nullptr && cancel.stop_requested())
-    board->poison(members.own_poison(Poison::Kind::kAbort));
+  if (cancel.stop_requested()) board->poison(members.own_poison(Poison::Kind::kAbort));
+  // And of what not all ranks find: others may have joined already, and are about to wait for this
+  // one in a call.
+  else if (may_be_of_one_rank(joined.error().code))
+    return tl::unexpected(members.broken(joined.error()));
   // If an abort record cut a call short, the record says why.
-  if (board != nullptr && board->poisoned())
-    return tl::unexpected(members.error().value_or(joined.error()));
+  if (board->poisoned()) return tl::unexpected(members.error().value_or(joined.error()));
   return tl::unexpected(joined.error());
 }
 
