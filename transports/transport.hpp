@@ -11,6 +11,7 @@
 // afterwards. "User thread" is the thread that uses the communicator.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,9 @@ class Transport {
   // Publishes that this rank has consumed every message of all operations up to `operation`. Stores
   // with release order. User thread; never blocks.
   virtual void publish_done(std::uint64_t operation) = 0;
+  // Where a store with release order is all that publish_done() does, for whoever stores by itself;
+  // null: it does more. Good until close().
+  [[nodiscard]] virtual std::atomic<std::uint64_t>* done_word() { return nullptr; }
   // The operation that `peer` published last. Loads with acquire order, and pairs with
   // publish_done(). Needs connect(peer) first. User thread; never blocks.
   [[nodiscard]] virtual std::uint64_t done_of(Rank peer) const = 0;

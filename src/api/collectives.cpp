@@ -213,20 +213,22 @@ Result<Call> check_call(RawCall raw, Communicator& communicator, tuttiStream_t s
   if (own == nullptr) return false;
   const bool barrier = raw.collective == Collective::kBarrier;
   try {
-    std::optional<Status> ended;
-    if (!own->repeats().run({raw.collective, static_cast<DataType>(raw.type), *op, raw.root,
-                             raw.count, barrier ? own->barrier_data() : raw.sendbuff,
-                             barrier ? own->barrier_data() : raw.recvbuff},
-                            ended))
-      return false;
-    code = ended ? report(*ended, comm) : tuttiSuccess;
+    const Repeats::Ran ran = own->repeats().run(
+        {.kind = SmallCall::kind_of(raw.collective, static_cast<DataType>(raw.type), *op, raw.root),
+         .count = raw.count,
+         .input = barrier ? own->barrier_data() : raw.sendbuff,
+         .output = barrier ? own->barrier_data() : raw.recvbuff});
+    if (ran == Repeats::Ran::kNot) return false;
+    code = ran == Repeats::Ran::kWell ? tuttiSuccess : report(own->repeats().ended(), comm);
   } catch (...) {
     code = report_caught(raw.function, comm);
   }
   return true;
 }
 
-tuttiResult_t submit_checked(const RawCall& raw, tuttiComm_t comm, tuttiStream_t stream) {
+// By value and apart, so that a call that repeats puts nothing together for it.
+[[gnu::noinline]] tuttiResult_t submit_checked(RawCall raw, tuttiComm_t comm,
+                                               tuttiStream_t stream) {
   return submit(raw.function, comm, stream,
                 [&](Communicator& own) { return check_call(raw, own, stream); });
 }

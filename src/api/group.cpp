@@ -88,6 +88,7 @@ class Together {
 }  // namespace
 
 constinit thread_local int Group::depth_ = 0;
+constinit std::atomic<bool> Group::any_{false};
 
 // It has no destructor: to register one takes memory, without which glibc ends the process. Between
 // groups it holds none.

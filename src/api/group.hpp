@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -26,8 +27,11 @@ class Group {
   // The calling thread's group.
   [[nodiscard]] static Group& current();
   // Is the calling thread in a group?
-  [[nodiscard]] static bool active() { return depth_ > 0; }
-  static void start() { ++depth_; }
+  [[nodiscard]] static bool active() { return any_.load(std::memory_order_relaxed) && depth_ > 0; }
+  static void start() {
+    any_.store(true, std::memory_order_relaxed);
+    ++depth_;
+  }
   // `stream`: null where the calling thread runs it, or a device.
   void add(HandleRef handle, const Call& call, std::shared_ptr<Stream> stream) {
     settle_transfers();
@@ -106,7 +110,9 @@ class Group {
   [[nodiscard]] Result<std::vector<TaskQueue>> hold_tasks() const;
   [[nodiscard]] Status run_tasks(const std::vector<TaskQueue>& queues);
 
-  static constinit thread_local int depth_;  // of the calling thread; every small call asks for it
+  static constinit thread_local int depth_;  // of the calling thread
+  // Has any thread opened one? Every small call asks, and a thread's own word costs it a call.
+  static constinit std::atomic<bool> any_;
   // Sends and receives before any other call, of one handle: what a group of few needs no memory
   // for.
   std::size_t transfers_ = 0;

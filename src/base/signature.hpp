@@ -26,11 +26,11 @@ struct OperationSignature {
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
   [[nodiscard]] std::uint64_t hash() const { return hash_of(operation, hash_of_kind()); }
-  // Its two halves: of everything but the number, and both.
+  // Its two halves: of everything but the number, and both. Calls of one number differ as their
+  // kinds do, and a call from its neighbors of the same kind by the number; never 0.
   [[nodiscard]] std::uint64_t hash_of_kind() const;
   [[nodiscard]] static std::uint64_t hash_of(std::uint64_t operation, std::uint64_t kind) {
-    const std::uint64_t mixed = fold(kind, operation);
-    return mixed == 0 ? 1 : mixed;
+    return (kind + operation) | std::uint64_t{1} << 63;
   }
   // "all_reduce #12 count 1024 float sum plan 9af3..."; "send of 1024 float to rank 3", and behind
   // it "in gather_v 7" where it is a part of the communicator's seventh call of counts

@@ -11,37 +11,30 @@
 #include "device/driver.hpp"
 
 namespace tutti {
-namespace {
-
-// All but the count and the buffers; never 0.
-std::uint64_t kind_of(const SmallCall& call) {
-  return static_cast<std::uint64_t>(call.collective) << 56 |
-         static_cast<std::uint64_t>(call.type) << 48 | static_cast<std::uint64_t>(call.op) << 40 |
-         static_cast<std::uint32_t>(call.root);
-}
-
-std::uint64_t tag_of(std::uint64_t kind, std::uint64_t count) {
-  return (kind ^ count << 20) * 0x9e3779b97f4a7c15u | 1;
-}
-
-}  // namespace
 
 // What the buffers that this rank has must be; everything else the ordinary way tells.
-bool Repeats::takes(const Kept& kept, const SmallCall& call) const {
+bool Repeats::take(Kept& kept, const SmallCall& call) const {
   const auto from = reinterpret_cast<std::uintptr_t>(call.input);
   const auto to = reinterpret_cast<std::uintptr_t>(call.output);
   const bool input = kept.input_bytes > 0, output = kept.output_bytes > 0;
   if (input && (from == 0 || (from & kept.unaligned) != 0)) return false;
   if (output && (to == 0 || (to & kept.unaligned) != 0)) return false;
-  if (device::driver_was_found() && ((input && device::driver_knows_for_device(call.input)) ||
-                                     (output && device::driver_knows_for_device(call.output))))
-    return false;
-  if (!input || !output || from - kept.input_shift == to - kept.output_shift) return true;
-  return from + kept.input_bytes <= to || to + kept.output_bytes <= from;
+  const std::uint64_t input_base = from - kept.input_shift, output_base = to - kept.output_shift;
+  const bool overlap = from < to + kept.output_bytes && to < from + kept.input_bytes;
+  if (input && output && overlap && input_base != output_base) return false;
+  kept.input = call.input;
+  kept.output = call.output;
+  kept.input_base = input_base;
+  kept.output_base = output_base;
+  return true;
 }
 
 bool Repeats::can_run(const Kept& kept) const {
   const PlanCache& plans = communicator_.plans();
+  if (device::driver_was_found() &&
+      ((kept.input_bytes > 0 && device::driver_knows_for_device(kept.input)) ||
+       (kept.output_bytes > 0 && device::driver_knows_for_device(kept.output))))
+    return false;
   return kept.generation == plans.generation() && plans.without_windows() &&
          communicator_.members().is_open() && !communicator_.members().disturbed();
 }
@@ -53,42 +46,44 @@ void Repeats::enter(const StraightCall& call) {
   communicator.members().board().enter(call.operation, entry.kept.record);
 }
 
-bool Repeats::run(const SmallCall& call, std::optional<Status>& ended) {
-  const std::uint64_t kind = kind_of(call), tag = tag_of(kind, call.count);
+Repeats::Ran Repeats::run(const SmallCall& call) {
   // First of all: until calls on streams have ended, the thread that carries them out has the
   // plans.
-  if (!communicator_.call_slot().drained()) return false;
-  const Kept& kept = place_of(tag);
-  if (kept.tag != tag || kept.kind != kind || kept.count != call.count) return false;
-  if (!takes(kept, call) || !can_run(kept)) return false;
+  if (!communicator_.call_slot().drained()) return Ran::kNot;
+  Kept& kept = place_of(call.kind, call.count);
+  if (kept.kind != call.kind || kept.count != call.count || kept.plan == nullptr) return Ran::kNot;
+  return run(kept, call);
+}
+
+Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
+  if ((call.input != kept.input || call.output != kept.output) && !take(kept, call))
+    return Ran::kNot;
+  if (!can_run(kept)) return Ran::kNot;
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
-  PlanCache& plans = communicator_.plans();
-  if (plans.use(*kept.plan, operation) > kept.plan->gate_passed) return false;
+  if (communicator_.plans().use(*kept.plan, operation) > kept.plan->gate_passed) return Ran::kNot;
   counts.issued = operation;
-  const Entry entry{
-      {.enter = enter,
-       .input_base = reinterpret_cast<std::uintptr_t>(call.input) - kept.input_shift,
-       .output_base = reinterpret_cast<std::uintptr_t>(call.output) - kept.output_shift,
-       .kernel = kept.kernel,
-       .average_over = kept.average_over,
-       .operation = operation,
-       .signature = OperationSignature::hash_of(operation, kept.hash)},
-      *this,
-      kept};
+  const Entry entry{{.enter = enter,
+                     .input_base = kept.input_base,
+                     .output_base = kept.output_base,
+                     .operation = operation,
+                     .signature = OperationSignature::hash_of(operation, kept.hash)},
+                    *this,
+                    kept};
   // Until it is time to ask whether the peer runs on this core.
   const WaitPolicy& policy = communicator_.wait_policy();
   const bool through =
       kept.plan->executor->run(kept.line, entry, std::min(policy.spins, policy.look_at));
   if (!through) [[unlikely]] {
-    ended = go_on(kept, call, operation);
-    return true;
+    ended_ = go_on(kept, call, operation);
+    return Ran::kSlowly;
   }
-  communicator_.transport()->publish_done(operation);
+  // As publish_done() does.
+  kept.done->store(operation, std::memory_order_release);
   communicator_.members().board().leave(operation);
   ++counts.completed;
   counts.last_slices = 1;
-  return true;
+  return Ran::kWell;
 }
 
 Status Repeats::go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation) {
@@ -117,25 +112,26 @@ void Repeats::look_up(const Call& call) {
   PlanCache& plans = communicator_.plans();
   if (!plans.without_windows() || plans.carries_fp32(call)) return;
   if (communicator_.on_device() != nullptr) return;
-  const std::uint64_t kind = kind_of({call.collective, call.type, call.op, call.root});
-  const std::uint64_t tag = tag_of(kind, call.count);
-  Kept& kept = place_of(tag);
+  const std::uint64_t kind = SmallCall::kind_of(call.collective, call.type, call.op, call.root);
+  Kept& kept = place_of(kind, call.count);
   const bool again = kept.kind == kind && kept.count == call.count;
   if (again && kept.generation == plans.generation()) return;
-  kept.tag = 0;
+  kept.plan = nullptr;
   kept.kind = kind;
   kept.count = call.count;
   kept.generation = again ? plans.generation() : 0;
   if (!again) return;  // it has not repeated yet
   BoundPlan* const plan = plans.last_bound();
   if (plan == nullptr || !communicator_.shares_everything()) return;
-  std::optional<StraightLine> line = plan->executor->straighten(call);
+  kept.done = communicator_.transport()->done_word();
+  if (kept.done == nullptr) return;
+  std::optional<StraightLine> line = plan->executor->straighten(
+      {.call = &call, .kernel = kernel_of(call), .average_over = averaged_over(call, ranks)});
   if (!line) return;
   kept.line = *std::move(line);
   kept.call = call;
   kept.call.input = nullptr;
   kept.call.output = nullptr;
-  kept.plan = plan;
   kept.signature = {.collective = call.collective,
                     .type = call.type,
                     .op = call.op,
@@ -144,14 +140,16 @@ void Repeats::look_up(const Call& call) {
                     .plan = plan->plan.id};
   kept.hash = kept.signature.hash_of_kind();
   kept.record = Board::record_of(kept.signature);
-  kept.kernel = kernel_of(call);
-  kept.average_over = averaged_over(call, ranks);
   kept.input_bytes = call.has_input(rank) ? call.input_bytes(rank, ranks) : 0;
   kept.output_bytes = call.has_output(rank) ? call.output_bytes(rank, ranks) : 0;
-  kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - call.input_base(rank);
-  kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - call.output_base(rank);
+  kept.input = call.input;
+  kept.output = call.output;
+  kept.input_base = call.input_base(rank);
+  kept.output_base = call.output_base(rank);
+  kept.input_shift = reinterpret_cast<std::uintptr_t>(call.input) - kept.input_base;
+  kept.output_shift = reinterpret_cast<std::uintptr_t>(call.output) - kept.output_base;
   kept.unaligned = element_bytes(call.type) - 1;
-  kept.tag = tag;
+  kept.plan = plan;
 }
 
 }  // namespace tutti

@@ -8,8 +8,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
-#include <optional>
+#include <utility>
 
 #include "base/call.hpp"
 #include "base/result.hpp"
@@ -22,23 +23,31 @@ class Communicator;
 
 // A call with host memory in the caller's thread, as the C API takes it.
 struct SmallCall {
-  Collective collective = Collective::kNone;
-  DataType type = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  Rank root = 0;
+  std::uint64_t kind = 0;  // kind_of()
   std::uint64_t count = 0;
   const void* input = nullptr;
   void* output = nullptr;
+
+  // All but the count and the buffers, in one word; never 0.
+  [[nodiscard]] static constexpr std::uint64_t kind_of(Collective collective, DataType type,
+                                                       ReduceOp op, Rank root) {
+    return static_cast<std::uint64_t>(collective) << 56 | static_cast<std::uint64_t>(type) << 48 |
+           static_cast<std::uint64_t>(op) << 40 | static_cast<std::uint32_t>(root);
+  }
 };
 
 class Repeats {
  public:
   explicit Repeats(Communicator& communicator) : communicator_(communicator) {}
 
-  // The caller holds the communicator's call slot. Runs the call if it repeats another; if it had
-  // to wait for long, `ended` says how it ended, as run_operations() does, else it ended well.
-  // False: it repeats none, has no number, and takes the ordinary way.
-  [[nodiscard]] bool run(const SmallCall& call, std::optional<Status>& ended);
+  enum class Ran : std::uint8_t {
+    kNot,     // it repeats none, has no number, and takes the ordinary way
+    kWell,    // it has ended well
+    kSlowly,  // it had to wait for long: ended() says how it ended, as run_operations() does
+  };
+  // The caller holds the communicator's call slot. Runs the call if it repeats another.
+  [[nodiscard]] Ran run(const SmallCall& call);
+  [[nodiscard]] Status ended() { return std::exchange(ended_, {}); }
   // Keeps what the next call like this one needs, if it is simple enough. After it has ended well.
   void keep(const Call& call);
   // Calls of this size at most are worth it.
@@ -46,19 +55,21 @@ class Repeats {
 
  private:
   struct Kept {
-    std::uint64_t tag = 0;  // of kind and count; 0: such calls have not repeated, or are not simple
-    std::uint64_t kind = 0, count = 0;  // collective, type, operation and root in one word
-    std::uint64_t generation = 0;       // PlanCache::generation(); 0: empty
-    Call call;                          // without buffers, which have been checked
-    BoundPlan* plan = nullptr;
-    StraightLine line;
-    OperationSignature signature;  // without number
-    std::uint64_t hash = 0;        // of it, without number
+    std::uint64_t kind = 0, count = 0;
+    std::uint64_t generation = 0;  // PlanCache::generation(); 0: it has not repeated yet
+    BoundPlan* plan = nullptr;     // null: such calls are not simple, or have not repeated
+    // The buffers of the last call, which have been checked, and Call::input_base of them.
+    const void* input = nullptr;
+    void* output = nullptr;
+    std::uint64_t input_base = 0, output_base = 0;
+    std::uint64_t hash = 0;                      // of the signature, without number
+    std::atomic<std::uint64_t>* done = nullptr;  // Transport::done_word()
     Board::Record record;
-    ReduceCopyFn kernel = nullptr;
-    std::uint32_t average_over = 0;
+    StraightLine line;
+    Call call;                                        // without buffers
+    OperationSignature signature;                     // without number
     std::uint64_t input_bytes = 0, output_bytes = 0;  // on this rank; 0: it has no such buffer
-    std::uint64_t input_shift = 0, output_shift = 0;  // from a buffer to Call::input_base
+    std::uint64_t input_shift = 0, output_shift = 0;  // from a buffer to its base
     std::uint64_t unaligned = 0;                      // bits that addresses must not have
   };
   struct Entry : StraightCall {
@@ -67,13 +78,17 @@ class Repeats {
   };
   static void enter(const StraightCall& call);
   void look_up(const Call& call);
-  [[nodiscard]] Kept& place_of(std::uint64_t tag) { return kept_[tag >> 60]; }
-  [[nodiscard]] inline bool takes(const Kept& kept, const SmallCall& call) const;
+  [[nodiscard]] Kept& place_of(std::uint64_t kind, std::uint64_t count) {
+    return kept_[(kind ^ count << 20) * 0x9e3779b97f4a7c15u >> 60];
+  }
+  [[nodiscard]] bool take(Kept& kept, const SmallCall& call) const;
   [[nodiscard]] inline bool can_run(const Kept& kept) const;
+  [[nodiscard]] Ran run(Kept& kept, const SmallCall& call);
   [[nodiscard]] Status go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation);
 
   Communicator& communicator_;
-  std::array<Kept, 16> kept_;  // direct-mapped, by the tag's upper bits
+  std::array<Kept, 16> kept_;  // direct-mapped, by kind and count
+  Status ended_;
 };
 
 }  // namespace tutti

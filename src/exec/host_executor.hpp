@@ -78,14 +78,16 @@ class HostExecutor {
   // Every step has been fired, and nothing of the user's memory is lent any more.
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
-  // The plan's steps for calls like the last one; none where they are not simple: several slices,
-  // steps that wait for other lanes, peers' memory. Lanes go by turns, a step each: an order that
-  // no rank needs, since whoever waits in vain leaves the line.
-  [[nodiscard]] std::optional<StraightLine> straighten(const Call& call);
+  // The plan's steps for calls like this one, whatever its number; none where they are not simple:
+  // several slices, steps that wait for other lanes, peers' memory. Lanes go by turns, a step each:
+  // an order that no rank needs, since whoever waits in vain leaves the line.
+  [[nodiscard]] std::optional<StraightLine> straighten(const OperationArgs& args);
   // In the place of start() and advance(): runs the line to its end. False: after so many looks a
   // step still lacked something, and advance() goes on from there.
   [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call,
-                         std::uint32_t most_looks);
+                         std::uint32_t most_looks) {
+    return line.ops.empty() ? run_steps(line, call, most_looks) : run_cells(line, call, most_looks);
+  }
 
   // Takes the buffers of an operation that will not be completed back from the peers that use
   // them; waits for those that are in the middle of a piece of a step, if they read, for those of
@@ -145,12 +147,12 @@ class HostExecutor {
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
   template <bool kAround>
-  inline void run_kernel(const StraightLine& line, const StraightMove& move,
-                         const StraightCall& call);
+  inline void run_kernel(const StraightLine& line, const StraightMove& move);
   template <bool kAround>
-  inline void run_moves(const StraightLine& line, const StraightStep& step,
-                        const StraightCall& call);
-  void run_gauged(const StraightLine& line, const StraightStep& step, const StraightCall& call);
+  inline void run_moves(const StraightLine& line, const StraightStep& step);
+  void run_gauged(const StraightLine& line, const StraightStep& step);
+  [[nodiscard]] bool run_steps(const StraightLine& line, const StraightCall& call,
+                               std::uint32_t most_looks);
   static void fetch_cells(const StraightLine& line);
   // host_executor_cells.cpp
   void note_cells(StraightLine& line);

@@ -23,7 +23,7 @@ const std::byte* cell_ahead(const CellOp& op) {
 }
 
 // What an answered connection sent until the last operation began has been read.
-bool may_send(const CellOp& op) {
+[[gnu::always_inline]] inline bool may_send(const CellOp& op) {
   ConnectionState& state = *op.state;
   if (op.answered) state.seen = std::max(state.seen, op.connection->first_message);
   return state.next - state.seen <= op.mask || can_send(*op.connection);
@@ -53,7 +53,7 @@ void add_ops(StraightLine& line, std::uint16_t step) {
                         .connection = end,
                         .consumed = &end->words->consumed,
                         .source = line.places[move.first_place + move.destinations],
-                        .bytes = move.bytes});
+                        .size = move.bytes});
   };
   const std::uint32_t sends = here.first_end, receives = sends + here.sends,
                       end = receives + here.receives;
@@ -63,9 +63,17 @@ void add_ops(StraightLine& line, std::uint16_t step) {
   for (std::uint32_t i = sends; i < receives; ++i) add(CellOp::kOpen, i);
   for (std::uint32_t i = receives; i < end; ++i) add(CellOp::kReceive, i);
   CellOp moves;
-  moves.kind = here.moves == 1 && !move.copies ? CellOp::kReduce : CellOp::kMove;
+  moves.kind = CellOp::kMove;
   moves.step = step;
-  moves.move = here.first_move;
+  if (here.moves == 1 && move.destinations == 1 && move.sources == 2) {
+    const StraightPlace* const place = line.places.data() + move.first_place;
+    moves.kind = CellOp::kReduce;
+    moves.destination = place[0];
+    moves.source = place[1];
+    moves.other = place[2];
+    moves.size = move.elements;
+    moves.average_over = move.finish ? line.average_over : 0;
+  }
   line.ops.push_back(moves);
   for (std::uint32_t i = sends; i < receives; ++i) add(CellOp::kCommit, i);
   for (std::uint32_t i = receives; i < end; ++i) add(CellOp::kRelease, i);
@@ -79,7 +87,7 @@ CellOp fetch_of(const StraightLine& line, const CellOp& op, CellOp::Kind kind,
   CellOp fetch = op;
   fetch.kind = kind;
   fetch.ahead = ahead;
-  fetch.bytes = static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[op.step].bytes));
+  fetch.size = static_cast<std::uint32_t>(lines_of(kCellHeaderBytes + line.steps[op.step].bytes));
   return fetch;
 }
 
@@ -127,6 +135,9 @@ void HostExecutor::note_cells(StraightLine& line) {
     add_fetches_of_rows(line);
   else
     add_fetches(line);
+  CellOp end;
+  end.kind = CellOp::kEnd;
+  line.ops.push_back(end);
 }
 
 void HostExecutor::go_on_at_cells(const StraightLine& line, std::uint32_t step,
@@ -145,9 +156,9 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
   bases[StraightPlace::kInput] = reinterpret_cast<std::byte*>(call.input_base);
   bases[StraightPlace::kOutput] = reinterpret_cast<std::byte*>(call.output_base);
   bases[StraightPlace::kScratch] = scratch_.data();
+  const auto address = [bases](StraightPlace place) { return bases[place.base] + place.offset; };
   std::uint32_t looks = 0;
-  const CellOp* op = line.ops.data();
-  for (const CellOp* const last = op + line.ops.size(); op != last;) {
+  for (const CellOp* op = line.ops.data();;) {
     switch (op->kind) {
       case CellOp::kOpen:
         if (!may_send(*op)) break;
@@ -164,15 +175,23 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         continue;
       }
       case CellOp::kMove:
-        run_moves<false>(line, line.steps[op->step], call);
+        run_moves<false>(line, line.steps[op->step]);
         looks = 0;  // the next step's
         ++op;
         continue;
-      case CellOp::kReduce:
-        run_kernel<false>(line, line.moves[op->move], call);
+      case CellOp::kReduce: {
+        const void* const sources[] = {address(op->source), address(op->other)};
+        void* const destinations[] = {address(op->destination)};
+        line.kernel({.sources = sources,
+                     .source_count = 2,
+                     .destinations = destinations,
+                     .destination_count = 1,
+                     .elements = op->size,
+                     .average_over = op->average_over});
         looks = 0;
         ++op;
         continue;
+      }
       case CellOp::kCommit:
         commit(*op, next_cell(*op), epoch, signature);
         ++op;
@@ -180,7 +199,7 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
       case CellOp::kSend: {
         if (!may_send(*op)) break;
         Cell& to = next_cell(*op);
-        copy_straight(to.payload, bases[op->source.base] + op->source.offset, op->bytes);
+        copy_straight(to.payload, address(op->source), op->size);
         commit(*op, to, epoch, signature);
         looks = 0;
         ++op;
@@ -192,21 +211,26 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         ++op;
         continue;
       case CellOp::kFetch:
-        prefetch_lines_to_write(cell_ahead(*op), op->bytes);
+        prefetch_lines_to_write(cell_ahead(*op), op->size);
         ++op;
         continue;
       case CellOp::kFetchRead:
-        prefetch_lines(cell_ahead(*op), op->bytes);
+        prefetch_lines(cell_ahead(*op), op->size);
         ++op;
         continue;
       case CellOp::kEnter:
         call.enter(call);
         ++op;
         continue;
+      case CellOp::kEnd:
+        traffic_.messages += line.messages;
+        traffic_.payload_bytes += line.payload_bytes;
+        return true;
       default:
         __builtin_unreachable();
     }
     if (looks++ == most_looks) [[unlikely]] {
+      const CellOp* const last = line.ops.data() + line.ops.size();
       if (std::find_if(op, last, [](const CellOp& left) { return left.kind == CellOp::kEnter; }) !=
           last)
         call.enter(call);
@@ -215,9 +239,6 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
     }
     Waiter::relax();
   }
-  traffic_.messages += line.messages;
-  traffic_.payload_bytes += line.payload_bytes;
-  return true;
 }
 
 }  // namespace tutti

@@ -19,12 +19,15 @@ bool is_scratch(const PlanOperand& operand) {
 
 }  // namespace
 
-std::optional<StraightLine> HostExecutor::straighten(const Call& call) {
+std::optional<StraightLine> HostExecutor::straighten(const OperationArgs& args) {
+  const Call& call = *args.call;
   const bool simple = plan_.remotes.empty() && call.sizes == nullptr && !call.user_op;
   const std::size_t bytes_each = element_bytes(call.type);
   if (!simple || plan_.slices_for(call.count, bytes_each) != 1) return std::nullopt;
   StraightLine line;
   line.type = call.type;
+  line.kernel = args.kernel;
+  line.average_over = args.average_over;
   line.cut = plan_.cut_of(call.count, bytes_each, 1);
   line.room_bytes = line.cut.max_slice_count() * bytes_each;
   line.short_messages = plan_.has_short_messages(line.cut, bytes_each);
@@ -121,9 +124,8 @@ void HostExecutor::add_places(StraightLine& line, std::span<const PlanOperand> o
   }
 }
 
-bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
-                       std::uint32_t most_looks) {
-  if (!line.ops.empty()) return run_cells(line, call, most_looks);
+bool HostExecutor::run_steps(const StraightLine& line, const StraightCall& call,
+                             std::uint32_t most_looks) {
   call.enter(call);
   // Before they begin: what they sent until the last operation began has been read.
   for (Connection* const end : line.answered)
@@ -139,9 +141,9 @@ bool HostExecutor::run(const StraightLine& line, const StraightCall& call,
         return false;
       }
     if (step.gauged) [[unlikely]]
-      run_gauged(line, step, call);
+      run_gauged(line, step);
     else
-      run_moves<false>(line, step, call);
+      run_moves<false>(line, step);
     Connection* const* end = line.ends.data() + step.first_end;
     for (Connection* const* const last = end + step.sends; end != last; ++end)
       commit(**end, call.signature, step.bytes);
@@ -186,19 +188,18 @@ bool HostExecutor::may_run(const StraightLine& line, const StraightStep& step,
   return true;
 }
 
-void HostExecutor::run_gauged(const StraightLine& line, const StraightStep& step,
-                              const StraightCall& call) {
+void HostExecutor::run_gauged(const StraightLine& line, const StraightStep& step) {
   store_gauged(gauges_[step.plan_step], step.bytes, [&](StoreGauge::Way way) {
-    if (way == StoreGauge::Way::kThrough) return run_moves<false>(line, step, call);
-    run_moves<true>(line, step, call);
+    if (way == StoreGauge::Way::kThrough) return run_moves<false>(line, step);
+    run_moves<true>(line, step);
     traffic_.around_bytes += std::uint64_t{step.sends} * step.bytes;
   });
 }
 
 // As if start() and advance() had come so far.
 void HostExecutor::go_on_at(const StraightLine& line, std::size_t step, const StraightCall& call) {
-  args_ = {.kernel = call.kernel,
-           .average_over = call.average_over,
+  args_ = {.kernel = line.kernel,
+           .average_over = line.average_over,
            .operation = call.operation,
            .signature = call.signature};
   sizes_ = nullptr;

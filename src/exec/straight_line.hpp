@@ -46,7 +46,7 @@ struct CellOp {
     kOpen,     // the slot is free: says where the payload goes
     kReceive,  // the message is there: says where its payload lies
     kMove,     // the moves of the step
-    kReduce,   // its only one, a call of the kernel
+    kReduce,   // its only one, a call of the kernel with two sources and one destination
     kCommit,   // the message is visible
     kSend,     // kOpen, a copy, kCommit
     kRelease,  // the slot is free again
@@ -55,20 +55,23 @@ struct CellOp {
     // cache of whoever read them; for reading.
     kFetch,
     kFetchRead,
+    kEnd,
   };
   Kind kind = kOpen;
   bool answered = false;  // see StraightLine
   std::uint16_t step = 0;
   std::uint16_t message = 0;           // its base
-  std::uint16_t move = 0;              // kReduce
   std::uint32_t ahead = 0;             // kFetch, kFetchRead
   std::uint32_t mask = 0, stride = 0;  // slots - 1, of a power of two; bytes from slot to slot
   std::byte* cells = nullptr;          // of its connection
   ConnectionState* state = nullptr;
   Connection* connection = nullptr;
   Word* consumed = nullptr;
-  StraightPlace source;     // kSend
-  std::uint32_t bytes = 0;  // kSend: of the payload; kFetch...: lines of the cell
+  StraightPlace source{};                // kSend, kReduce
+  StraightPlace other{}, destination{};  // kReduce
+  // kSend: of the payload; kReduce: elements; kFetch, kFetchRead: lines of the cell.
+  std::uint32_t size = 0;
+  std::uint32_t average_over = 0;  // kReduce
 };
 
 struct StraightLine {
@@ -76,11 +79,13 @@ struct StraightLine {
   std::vector<StraightMove> moves;
   std::vector<StraightPlace> places;
   std::vector<Connection*> ends;  // the executor's, in the order of messages
-  std::vector<CellOp> ops;        // where each carries one message of one cell; else none
+  std::vector<CellOp> ops;        // where each carries one message of one cell, to kEnd; else none
   // Those to ranks from which the line receives, too: who sent in an operation had ended the one
   // before, and so given its credits.
   std::vector<Connection*> answered;
   DataType type = DataType::kFloat32;
+  ReduceCopyFn kernel = nullptr;
+  std::uint32_t average_over = 0;  // as in OperationArgs
   UniformCut cut;
   std::uint64_t room_bytes = 0;                   // of a chunk of scratch
   bool short_messages = false;                    // Plan::has_short_messages
@@ -93,8 +98,6 @@ struct StraightCall {
   // what it can, so that its own work takes place while the messages are on their way.
   void (*enter)(const StraightCall&) = [](const StraightCall&) {};
   std::uint64_t input_base = 0, output_base = 0;  // Call::input_base
-  ReduceCopyFn kernel = nullptr;
-  std::uint32_t average_over = 0;  // as in OperationArgs
   std::uint64_t operation = 0;
   std::uint64_t signature = 0;
 };

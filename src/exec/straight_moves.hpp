@@ -26,8 +26,7 @@ inline void copy_straight(std::byte* to, const std::byte* from, std::size_t byte
 
 // One call of the kernel. Messages are stored through the cache, or around it.
 template <bool kAround>
-inline void HostExecutor::run_kernel(const StraightLine& line, const StraightMove& move,
-                                     const StraightCall& call) {
+inline void HostExecutor::run_kernel(const StraightLine& line, const StraightMove& move) {
   std::byte* const* const bases = bases_.data();
   auto* const destinations = destination_pointers_.data();
   auto* const sources = source_pointers_.data();
@@ -40,25 +39,24 @@ inline void HostExecutor::run_kernel(const StraightLine& line, const StraightMov
   }
   for (std::uint32_t s = 0; s < move.sources; ++s, ++place)
     sources[s] = bases[place->base] + place->offset;
-  call.kernel({.sources = sources,
+  line.kernel({.sources = sources,
                .source_count = move.sources,
                .destinations = destinations,
                .destination_count = move.destinations,
                .elements = move.elements,
                .nontemporal_mask = around_mask,
-               .average_over = move.finish ? call.average_over : 0});
+               .average_over = move.finish ? line.average_over : 0});
 }
 
 template <bool kAround>
-inline void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step,
-                                    const StraightCall& call) {
+inline void HostExecutor::run_moves(const StraightLine& line, const StraightStep& step) {
   const auto address = [bases = bases_.data()](const StraightPlace& place) {
     return bases[place.base] + place.offset;
   };
   const StraightMove* move = line.moves.data() + step.first_move;
   for (const StraightMove* const last = move + step.moves; move != last; ++move) {
     if (!move->copies) {
-      run_kernel<kAround>(line, *move, call);
+      run_kernel<kAround>(line, *move);
       continue;
     }
     const StraightPlace* const to = line.places.data() + move->first_place;

@@ -25,34 +25,30 @@ struct Member {
   std::string message = {};  // of a call that failed
 
   // An all-reduce of `in`.
-  [[nodiscard]] SmallCall small() {
+  [[nodiscard]] Call small() {
     return {.collective = Collective::kAllReduce,
-            .count = in.size(),
             .input = in.data(),
-            .output = out.data()};
+            .output = out.data(),
+            .count = in.size()};
   }
-  Status ordinary(const SmallCall& call) {
-    HeldCall held{communicator.get(),
-                  {.collective = call.collective,
-                   .input = call.input,
-                   .output = call.output,
-                   .count = call.count,
-                   .type = call.type,
-                   .op = call.op,
-                   .root = call.root},
-                  nullptr};
+  Status ordinary(const Call& call) {
+    HeldCall held{communicator.get(), call, nullptr};
     return run_operations({&held, 1});
   }
   Status ordinary() { return ordinary(small()); }
-  Outcome again(const SmallCall& call) {
+  Outcome again(const Call& call) {
     CallSlot& slot = communicator->call_slot();
     if (slot.take("a repeated call") != nullptr) return Outcome::kElsewhere;
-    std::optional<Status> ended;
-    const bool ran = communicator->repeats().run(call, ended);
+    const Repeats::Ran ran = communicator->repeats().run(
+        {.kind = SmallCall::kind_of(call.collective, call.type, call.op, call.root),
+         .count = call.count,
+         .input = call.input,
+         .output = call.output});
+    const Status ended = communicator->repeats().ended();
     slot.give_back();
-    if (!ran) return Outcome::kElsewhere;
-    if (!ended || *ended) return Outcome::kEnded;
-    message = ended->error().message;
+    if (ran == Repeats::Ran::kNot) return Outcome::kElsewhere;
+    if (ended) return Outcome::kEnded;
+    message = ended.error().message;
     return Outcome::kFailed;
   }
   Outcome again() { return again(small()); }

@@ -34,14 +34,14 @@ Memory* nowhere() {
 }
 
 // A call of a rank of two, with the whole data in `from` and `to`; in place where they are one.
-SmallCall call_of(Collective collective, Rank rank, Rank root, std::vector<float>& from,
-                  std::vector<float>& to) {
+Call call_of(Collective collective, Rank rank, Rank root, std::vector<float>& from,
+             std::vector<float>& to) {
   const CollectiveInfo& info = info_of(collective);
-  SmallCall call{.collective = collective,
-                 .root = root,
-                 .count = kCount,
-                 .input = nowhere<const void>(),
-                 .output = nowhere<void>()};
+  Call call{.collective = collective,
+            .input = nowhere<const void>(),
+            .output = nowhere<void>(),
+            .count = kCount,
+            .root = root};
   if (CollectiveInfo::has(info.input, rank, root))
     call.input = from.data() + info.first_element(info.input, kCount, rank);
   if (CollectiveInfo::has(info.output, rank, root))
@@ -49,12 +49,12 @@ SmallCall call_of(Collective collective, Rank rank, Rank root, std::vector<float
   return call;
 }
 
-SmallCall broadcast_of(Member& member, Rank root) {
+Call broadcast_of(Member& member, Rank root) {
   return {.collective = kBroadcast,
-          .root = root,
-          .count = member.in.size(),
           .input = member.in.data(),
-          .output = member.out.data()};
+          .output = member.out.data(),
+          .count = member.in.size(),
+          .root = root};
 }
 
 TEST(RepeatsRooted, EveryRankRepeatsEveryCollective) {
@@ -64,7 +64,7 @@ TEST(RepeatsRooted, EveryRankRepeatsEveryCollective) {
       for (const Rank root : {0, 1})
         for (const bool in_place : {false, true}) {
           std::vector<float> from(kTwo * kCount, static_cast<float>(rank + 1)), to(from.size());
-          const SmallCall call = call_of(collective, rank, root, from, in_place ? from : to);
+          const Call call = call_of(collective, rank, root, from, in_place ? from : to);
           for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
           EXPECT_EQ(member.again(call), Outcome::kEnded)
               << name_of(collective) << ", root " << root << ", rank " << rank;
@@ -74,12 +74,12 @@ TEST(RepeatsRooted, EveryRankRepeatsEveryCollective) {
 
 TEST(RepeatsRooted, BuffersThatARankHasAreLookedAt) {
   with_two([](Rank rank, Member& member, std::barrier<>&) {
-    SmallCall call = broadcast_of(member, 0);
+    Call call = broadcast_of(member, 0);
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
     auto* const odd =
         reinterpret_cast<std::byte*>(rank == 0 ? member.in.data() : member.out.data());
     for (void* const bad : {static_cast<void*>(odd + 1), static_cast<void*>(nullptr)}) {
-      SmallCall refused = call;
+      Call refused = call;
       if (rank == 0)
         refused.input = bad;
       else
@@ -95,7 +95,7 @@ TEST(RepeatsRooted, AnotherRootIsAnotherCall) {
     for (int i = 0; i < 40; ++i)
       for (const Rank root : {0, 1}) {
         member.in.assign(4, static_cast<float>(100 * rank + i));
-        const SmallCall call = broadcast_of(member, root);
+        const Call call = broadcast_of(member, root);
         if (i < 3)
           ASSERT_TRUE(member.ordinary(call));
         else
@@ -152,7 +152,7 @@ TEST(RepeatsRooted, WhoWaitsForLongGoesOnWhereItWas) {
   with_two([](Rank rank, Member& member, std::barrier<>&) {
     constexpr int kCalls = 100;  // more than there are short cells
     for (const Rank late : {0, 1}) {
-      const SmallCall call = broadcast_of(member, 0);
+      const Call call = broadcast_of(member, 0);
       for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
       const Board& board = member.communicator->members().board();
       while (rank == late && board.waits_for(1 - rank) != rank) std::this_thread::yield();
@@ -174,7 +174,7 @@ TEST(RepeatsRooted, WhoSendsOneWayRunsAhead) {
       const std::size_t calls = count <= 28 ? kShortCellsPerPair : 8;
       member.in.assign(count, 0);
       member.out.assign(count, 0);
-      const SmallCall call = broadcast_of(member, 0);
+      const Call call = broadcast_of(member, 0);
       for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
       together.arrive_and_wait();  // all have been read
       for (std::size_t i = 0; rank == 0 && i < calls; ++i) {
@@ -199,7 +199,7 @@ TEST(RepeatsRooted, CallsOfUnlikeLengthAreToldWhereverTheirMessagesLie) {
       const std::size_t count = rank == 0 ? of_root : 104 - of_root;
       member.in.assign(count, 1);
       member.out.assign(count, 0);
-      const SmallCall call = broadcast_of(member, 0);
+      const Call call = broadcast_of(member, 0);
       for (int i = 0; i < 100 && member.message.empty(); ++i)
         if (member.again(call) == Outcome::kElsewhere)
           if (const Status status = member.ordinary(call); !status)
@@ -211,7 +211,7 @@ TEST(RepeatsRooted, CallsOfUnlikeLengthAreToldWhereverTheirMessagesLie) {
 
 TEST(RepeatsRooted, WhoReceivesAnotherCallNamesBoth) {
   with_two([](Rank rank, Member& member, std::barrier<>&) {
-    const SmallCall call = broadcast_of(member, 0);
+    const Call call = broadcast_of(member, 0);
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
     if (rank == 0) {
       // It learns of it when it has no more credits.
@@ -223,7 +223,7 @@ TEST(RepeatsRooted, WhoReceivesAnotherCallNamesBoth) {
         member.message = status.error().message;
       }
     } else {
-      SmallCall other = call;
+      Call other = call;
       other.collective = kReduce;
       other.root = 1;
       for (int i = 0; i < 3 && member.message.empty(); ++i)
@@ -238,7 +238,7 @@ TEST(RepeatsRooted, WhoReceivesAnotherCallNamesBoth) {
 
 TEST(RepeatsRooted, AnAbortOfAnotherThreadEndsACallThatRepeats) {
   with_two([](Rank rank, Member& member, std::barrier<>& together) {
-    const SmallCall call = broadcast_of(member, 1);
+    const Call call = broadcast_of(member, 1);
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(call));
     if (rank == 0) {
       const Board& board = member.communicator->members().board();

@@ -86,7 +86,7 @@ TEST(Repeats, RunWhatHasRepeated) {
 
 TEST(Repeats, WhatIsNotAsItWasTakesTheOrdinaryWay) {
   with_two([](Rank rank, Member& member, std::barrier<>& together) {
-    SmallCall call = member.small();
+    Call call = member.small();
     call.count = 3;
     EXPECT_EQ(member.again(call), Outcome::kElsewhere);
     call = member.small();

@@ -144,7 +144,8 @@ TEST(StraightSlots, AreExactBothWays) {
                 .output = outputs[r].data(),
                 .count = kCount,
                 .type = DataType::kInt32};
-    lines.push_back(*executors[r]->straighten(calls[r]));
+    lines.push_back(*executors[r]->straighten(
+        {.call = &calls[r], .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum)}));
   }
   for (std::uint64_t operation = 1; operation <= 3 * StoreGauge::kFirstTurns; ++operation) {
     std::uint64_t whole = 0;
@@ -154,7 +155,6 @@ TEST(StraightSlots, AreExactBothWays) {
       whole += executors[r]->run(lines[r],
                                  {.input_base = calls[r].input_base(static_cast<Rank>(r)),
                                   .output_base = calls[r].output_base(static_cast<Rank>(r)),
-                                  .kernel = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum),
                                   .operation = operation,
                                   .signature = 1001},
                                  1)

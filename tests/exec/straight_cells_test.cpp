@@ -41,6 +41,7 @@ TEST_P(StraightCells, AreExactWhereverTheyStop) {
   const auto executors = fabric.bind_all(plans);
   std::vector<std::vector<std::int32_t>> inputs(kRanks, std::vector<std::int32_t>(kCount)),
       outputs = inputs;
+  const ReduceCopyFn sum = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum);
   std::vector<Call> calls;
   std::vector<StraightLine> lines;
   for (std::size_t r = 0; r < kRanks; ++r) {
@@ -49,10 +50,9 @@ TEST_P(StraightCells, AreExactWhereverTheyStop) {
                      .output = outputs[r].data(),
                      .count = kCount,
                      .type = DataType::kInt32});
-    lines.push_back(*executors[r]->straighten(calls[r]));
+    lines.push_back(*executors[r]->straighten({.call = &calls[r], .kernel = sum}));
     EXPECT_FALSE(lines[r].ops.empty()) << "rank " << r;
   }
-  const ReduceCopyFn sum = reduce_copy_kernel(DataType::kInt32, ReduceOp::kSum);
   std::size_t whole = 0, stopped = 0;
   for (std::uint64_t operation = 1; operation <= 120; ++operation) {
     for (std::size_t r = 0; r < kRanks; ++r)
@@ -71,7 +71,6 @@ TEST_P(StraightCells, AreExactWhereverTheyStop) {
       const CountedCall call{{.enter = CountedCall::count,
                               .input_base = calls[r].input_base(static_cast<Rank>(r)),
                               .output_base = calls[r].output_base(static_cast<Rank>(r)),
-                              .kernel = sum,
                               .operation = operation,
                               .signature = operation},
                              lines[r],

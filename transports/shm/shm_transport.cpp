@@ -84,6 +84,7 @@ class ShmTransport final : public Transport {
   [[nodiscard]] Result<Connection> open_send(const ConnectionSpec& spec) override;
   [[nodiscard]] Result<Connection> open_recv(const ConnectionSpec& spec) override;
   void publish_done(std::uint64_t operation) override;
+  [[nodiscard]] std::atomic<std::uint64_t>* done_word() override;
   [[nodiscard]] std::uint64_t done_of(Rank peer) const override;
   [[nodiscard]] std::uint64_t mapped_bytes() const override {
     // Relaxed: a figure for people, it orders nothing.
@@ -203,6 +204,10 @@ Result<Connection> ShmTransport::open_recv(const ConnectionSpec& spec) {
 void ShmTransport::publish_done(std::uint64_t operation) {
   // Release pairs with done_of: our reads of all those operations' messages come before it.
   if (own_) own_->header().done.store(operation, std::memory_order_release);
+}
+
+std::atomic<std::uint64_t>* ShmTransport::done_word() {
+  return own_ ? &own_->header().done : nullptr;
 }
 
 std::uint64_t ShmTransport::done_of(Rank peer) const {
