@@ -221,7 +221,7 @@ bool Bench::prepare(tuttiDataType_t type, Op op) {
   return true;
 }
 
-Bench::Walk Bench::walk_of(std::uint64_t bytes) const {
+Bench::Walk Bench::walk_of(std::uint64_t bytes) {
   Walk walk;
   const std::uint64_t blocks = tool_.info().blocks_among(ranks_.all_ranks());
   walk.count = bytes / element_ / blocks;
@@ -236,7 +236,23 @@ Bench::Walk Bench::walk_of(std::uint64_t bytes) const {
     walk.bytes = walk.blocks[0].sent() * element_;
   }
   walk.regions = walk.bytes == 0 ? 1 : std::max<std::uint64_t>(1, options_.max_bytes / walk.bytes);
+  walk.apart = arguments_of(walk, false);
+  walk.in_place = arguments_of(walk, true);
   return walk;
+}
+
+std::vector<Arguments> Bench::arguments_of(const Walk& walk, bool in_place) {
+  std::vector<Arguments> arguments;
+  for (int i = 0; i < ranks_.count(); ++i) {
+    RankBuffers& b = buffers(i);
+    arguments.push_back(
+        {(in_place ? b.receive : b.send).data() +
+             part_of(tool_.info().input, walk, ranks_.rank(i)).begin,
+         b.receive.data() + part_of(tool_.info().output, walk, ranks_.rank(i)).begin, walk.count,
+         spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(), streams_.of(i), 0,
+         tool_.uneven ? &walk.blocks[static_cast<std::size_t>(i)] : nullptr});
+  }
+  return arguments;
 }
 
 void Bench::warm_up() {
@@ -262,16 +278,16 @@ void Bench::run_stages(bool group, Run&& run) {
     ranks_.for_each(group, [&](int i) { return run(i, stage); });
 }
 
-// One operation at `offset` of the buffers, for each of this thread's ranks.
+// One operation at `offset` of the buffers, for each of this thread's ranks. Small calls take no
+// longer than it takes to look something up: the arguments are there.
 void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool group) {
+  const std::vector<Arguments>& first = in_place ? walk.in_place : walk.apart;
   run_stages(group, [&](int i, int stage) {
-    RankBuffers& b = buffers(i);
-    const std::byte* const from = (in_place ? b.receive : b.send).data() + offset;
-    return tool_.run(
-        {from + part_of(tool_.info().input, walk, ranks_.rank(i)).begin,
-         b.receive.data() + offset + part_of(tool_.info().output, walk, ranks_.rank(i)).begin,
-         walk.count, spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(), streams_.of(i),
-         stage, tool_.uneven ? &walk.blocks[static_cast<std::size_t>(i)] : nullptr});
+    Arguments arguments = first[static_cast<std::size_t>(i)];
+    arguments.send = static_cast<const std::byte*>(arguments.send) + offset;
+    arguments.receive = static_cast<std::byte*>(arguments.receive) + offset;
+    arguments.stage = stage;
+    return tool_.run(arguments);
   });
 }
 
@@ -323,13 +339,10 @@ Measurement Bench::measure(const Walk& walk, bool in_place) {
 }
 
 // The operations of one iteration, each with the waiting that -z asks for within it.
-void Bench::issue_iteration(const Walk& walk, int iteration, bool in_place) {
+void Bench::issue_iteration(const Walk& walk, Steps& steps, bool in_place) {
   const bool group = options_.aggregated > 1;
-  auto operation =
-      static_cast<std::uint64_t>(iteration) * static_cast<std::uint64_t>(options_.aggregated);
   if (group) check(tuttiGroupStart());
-  for (int k = 0; k < options_.aggregated; ++k, ++operation)
-    issue(walk, walk.offset(operation), in_place, false);
+  for (int k = 0; k < options_.aggregated; ++k) issue(walk, steps.next(), in_place, false);
   if (group) check(tuttiGroupEnd());
   if (options_.blocking != Blocking::kOff) streams_.wait();
   if (options_.blocking == Blocking::kBarrierEach && !group) ranks_.barrier();
@@ -344,12 +357,13 @@ Bench::Timing Bench::time_iterations(const Walk& walk, bool in_place) {
   const bool by_marks = options_.per_iteration && streams_.on_gpus();
   Marks marks(streams_, by_marks ? iterations + 1 : 0);
   if (by_clock) timing.iterations.reserve(iterations);
+  Steps steps(walk);
   double barrier_seconds = 0;
   const auto start = Clock::now();
   if (by_marks) marks.set();
   for (int iteration = 0; iteration < options_.iterations; ++iteration) {
     const auto iteration_start = by_clock ? Clock::now() : start;
-    issue_iteration(walk, iteration, in_place);
+    issue_iteration(walk, steps, in_place);
     if (by_clock) timing.iterations.push_back(seconds_since(iteration_start));
     if (by_marks) marks.set();
     if (options_.blocking == Blocking::kBarrierOuter) {
@@ -370,8 +384,9 @@ Bench::Timing Bench::time_iterations(const Walk& walk, bool in_place) {
 // first one too; the upload to the GPU comes before.
 Bench::Timing Bench::time_graph(const Walk& walk, bool in_place) {
   Graphs captured(streams_, [&] {
+    Steps steps(walk);
     for (int iteration = 0; iteration < options_.iterations; ++iteration)
-      issue_iteration(walk, iteration, in_place);
+      issue_iteration(walk, steps, in_place);
   });
   constexpr std::size_t kMarks = 3;  // before the first launch, after it, after the last one
   Marks marks(streams_, kMarks);

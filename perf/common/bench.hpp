@@ -131,9 +131,25 @@ class Bench {
     std::size_t bytes = 0;                // of the whole data
     std::uint64_t regions = 1;            // iteration t uses region t mod regions
     std::vector<PeerBlocks> blocks = {};  // of each of the thread's ranks, where they are uneven
+    // What each of the thread's ranks passes in the first region, out of place and in place.
+    std::vector<Arguments> apart = {}, in_place = {};
     [[nodiscard]] std::size_t offset(std::uint64_t iteration) const {
       return bytes * (iteration % regions);
     }
+  };
+  // The same offsets from iteration 0 on, without a division, which a small call would feel.
+  class Steps {
+   public:
+    explicit Steps(const Walk& walk) : walk_(walk) {}
+    [[nodiscard]] std::size_t next() {
+      const std::size_t offset = walk_.bytes * region_;
+      if (++region_ == walk_.regions) region_ = 0;
+      return offset;
+    }
+
+   private:
+    const Walk& walk_;
+    std::uint64_t region_ = 0;
   };
 
   // Holds the times of one operation, in seconds.
@@ -163,7 +179,7 @@ class Bench {
   Timing time_graph(const Walk& walk, bool in_place);
   template <class Run>
   void run_stages(bool group, Run&& run);
-  void issue_iteration(const Walk& walk, int iteration, bool in_place);
+  void issue_iteration(const Walk& walk, Steps& steps, bool in_place);
   void issue(const Walk& walk, std::size_t offset, bool in_place, bool group);
   void run_once(const Walk& walk, std::size_t offset, bool in_place);
   void reset_receive(std::size_t begin, std::size_t end, bool in_place);
@@ -172,7 +188,8 @@ class Bench {
   void describe(const Walk& walk, bool in_place, const std::vector<Findings>& found) const;
   double combine_times(double seconds);
   IterationStats combine_iterations(const std::vector<double>& times);
-  [[nodiscard]] Walk walk_of(std::uint64_t bytes) const;
+  [[nodiscard]] Walk walk_of(std::uint64_t bytes);
+  [[nodiscard]] std::vector<Arguments> arguments_of(const Walk& walk, bool in_place);
   [[nodiscard]] std::uint64_t timed_operations() const;  // of one measurement, or of its graph
   [[nodiscard]] bool graphs() const {
     return place_.gpus != nullptr && options_.graph_launches > 0;

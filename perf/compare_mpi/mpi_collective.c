@@ -99,11 +99,13 @@ static double time_us(enum collective kind, const struct call* all, size_t bytes
   memset(all->receive, 0, used * bytes);
   MPI_Barrier(MPI_COMM_WORLD);
   const double start = MPI_Wtime();
+  size_t region = 0;
   for (int i = 0; i < iterations; ++i) {
-    const size_t first = elements * ((size_t)i % regions);
+    const size_t first = elements * region;
     c.send = all->send + first;
     c.receive = all->receive + first;
     kOperations[kind](&c);
+    if (++region == regions) region = 0;
   }
   return (MPI_Wtime() - start) / iterations * 1e6;
 }
