@@ -249,8 +249,7 @@ std::vector<Arguments> Bench::arguments_of(const Walk& walk, bool in_place) {
         {(in_place ? b.receive : b.send).data() +
              part_of(tool_.info().input, walk, ranks_.rank(i)).begin,
          b.receive.data() + part_of(tool_.info().output, walk, ranks_.rank(i)).begin, walk.count,
-         spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(), streams_.of(i), 0,
-         tool_.uneven ? &walk.blocks[static_cast<std::size_t>(i)] : nullptr});
+         spec_.type, library_op(spec_.op), root_, ranks_.comm(i).get(), streams_.of(i)});
   }
   return arguments;
 }
@@ -287,6 +286,7 @@ void Bench::issue(const Walk& walk, std::size_t offset, bool in_place, bool grou
     arguments.send = static_cast<const std::byte*>(arguments.send) + offset;
     arguments.receive = static_cast<std::byte*>(arguments.receive) + offset;
     arguments.stage = stage;
+    if (tool_.uneven) arguments.blocks = &walk.blocks[static_cast<std::size_t>(i)];
     return tool_.run(arguments);
   });
 }

@@ -131,7 +131,8 @@ class Bench {
     std::size_t bytes = 0;                // of the whole data
     std::uint64_t regions = 1;            // iteration t uses region t mod regions
     std::vector<PeerBlocks> blocks = {};  // of each of the thread's ranks, where they are uneven
-    // What each of the thread's ranks passes in the first region, out of place and in place.
+    // By walk_of(): what each of the thread's ranks passes in the first region, out of place and in
+    // place, but for its blocks.
     std::vector<Arguments> apart = {}, in_place = {};
     [[nodiscard]] std::size_t offset(std::uint64_t iteration) const {
       return bytes * (iteration % regions);

@@ -26,8 +26,9 @@ struct OperationSignature {
   bool operator==(const OperationSignature&) const = default;
   // 64-bit hash, never 0. Travels with every message.
   [[nodiscard]] std::uint64_t hash() const { return hash_of(operation, hash_of_kind()); }
-  // Its two halves: of everything but the number, and both. Calls of one number differ as their
-  // kinds do, and a call from its neighbors of the same kind by the number; never 0.
+  // Its two halves: of everything but the number, and both. Calls of one number differ as the
+  // lower 63 bits of their kinds' hashes do, and a call from its neighbors of the same kind by the
+  // number; never 0.
   [[nodiscard]] std::uint64_t hash_of_kind() const;
   [[nodiscard]] static std::uint64_t hash_of(std::uint64_t operation, std::uint64_t kind) {
     return (kind + operation) | std::uint64_t{1} << 63;

@@ -18,10 +18,12 @@
 namespace tutti {
 namespace {
 
-// Errors of the call, the program or the settings all ranks find alike.
-bool may_be_of_one_rank(Code code) {
-  return code != Code::kInvalidArgument && code != Code::kInvalidUsage &&
-         code != Code::kNotSupported;
+// Does this rank alone know why it cannot join: by itself, or because of a peer that it knows?
+// Errors of the call, the program or the settings are mostly found by all alike.
+bool is_of_one_rank(const Error& error) {
+  const bool by_peer = error.code == Code::kRemoteError || error.code == Code::kTimeout;
+  return by_peer ? error.culprit != kNoRank
+                 : error.code == Code::kSystemError || error.code == Code::kUnhandledCudaError;
 }
 
 // Rounds before the first yield where every rank can have a core: about a millisecond. A yield
@@ -152,7 +154,7 @@ Result<std::unique_ptr<Communicator>> Communicator::settle(
   if (cancel.stop_requested()) board->poison(members.own_poison(Poison::Kind::kAbort));
   // And of what not all ranks find: others may have joined already, and are about to wait for this
   // one in a call.
-  else if (may_be_of_one_rank(joined.error().code))
+  else if (is_of_one_rank(joined.error()))
     return tl::unexpected(members.broken(joined.error()));
   // If an abort record cut a call short, the record says why.
   if (board->poisoned()) return tl::unexpected(members.error().value_or(joined.error()));

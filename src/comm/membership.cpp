@@ -173,6 +173,10 @@ Error Membership::broken(const Error& error) {
     give_up();
     return own ? error : this->error().value_or(error);
   }
+  if (error.culprit != kNoRank && dead_ != nullptr && has_died(error.culprit)) {
+    poison(death_of(error.culprit));
+    return error;
+  }
   // The others' machines are well: to them it is a rank that failed.
   poison({.code = own ? Code::kRemoteError : error.code,
           .culprit = error.culprit != kNoRank ? error.culprit : rank_,

@@ -64,8 +64,8 @@ Status Operation::start() {
     finish();
     return {};
   }
-  gate_ = plans_.use(*plan_, signature_.operation);
-  gated_ = plan_->gate_passed < gate_;
+  fence_ = plans_.use(*plan_, signature_.operation);
+  fenced_ = plan_->fence_passed < fence_;
   const Rank rank = members_.rank();
   const std::int32_t ranks = members_.ranks();
   return plan_->executor->start(
@@ -110,27 +110,21 @@ bool Operation::may_lend(const void* memory, std::uint64_t bytes) const {
 
 // The memory that this plan writes may still hold unread messages of operations under plans
 // that divide it otherwise: wait until its owners are done with those.
-bool Operation::gate_open() {
-  for (const ConnectionSpec& spec : plan_->plan.sends)
-    if (transport_->done_of(spec.destination) < gate_) {
-      gate_peer_ = spec.destination;
-      return false;
-    }
-  gate_peer_ = kNoRank;
-  gated_ = false;
-  plan_->gate_passed = gate_;
-  return true;
+bool Operation::pass_fence() {
+  fence_peer_ = plans_.behind_fence(*plan_, fence_);
+  fenced_ = fence_peer_ != kNoRank;
+  return !fenced_;
 }
 
 Result<bool> Operation::advance() {
-  const bool moved = (!gated_ || gate_open()) && plan_->executor->advance();
+  const bool moved = (!fenced_ || pass_fence()) && plan_->executor->advance();
   if (moved) note_moved();
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
   // A call returns when its bytes need no more of this rank.
-  const bool over = !gated_ && plan_->executor->done();
-  // Behind the gate, and by whoever only receives, nothing is sent, and others may wait for this
+  const bool over = !fenced_ && plan_->executor->done();
+  // Behind the fence, and by whoever only receives, nothing is sent, and others may wait for this
   // rank's `done`.
-  const bool silent = over || gated_ || plan_->plan.sends.empty();
+  const bool silent = over || fenced_ || plan_->plan.sends.empty();
   if (!over || !flushed()) TUTTI_TRY(pump(silent));
   if (over && flushed()) finish();
   return moved;
@@ -188,7 +182,7 @@ Error Operation::executor_fault(Rank peer) {
 
 Rank Operation::suspect() const {
   const Rank first = blocked_on();
-  if (first == kNoRank || gated_ || plan_->executor->done()) return first;
+  if (first == kNoRank || fenced_ || plan_->executor->done()) return first;
   const Diagnosis here = diagnosis();
   const Rank absent = plan_->executor->blocked_on_one(
       [&](Rank peer) { return !members_.is_far(peer) && !here.has_entered(peer); });
@@ -199,13 +193,13 @@ Rank Operation::suspect() const {
 }
 
 Rank Operation::blocked_on() const {
-  if (gated_) return gate_peer_;
+  if (fenced_) return fence_peer_;
   const bool sends = plan_->executor->done() && transport_ != nullptr;
   return sends ? transport_->unflushed() : plan_->executor->blocked_on();
 }
 
 WaitPlace Operation::place() const {
-  const auto at = gated_ ? HostExecutor::Place{} : plan_->executor->blocked_at();
+  const auto at = fenced_ ? HostExecutor::Place{} : plan_->executor->blocked_at();
   return {.lane = at.lane, .step = at.step, .slice = at.slice};
 }
 

@@ -31,7 +31,7 @@ class Operation final : public OngoingCall {
   [[nodiscard]] Result<bool> advance() override;
 
  private:
-  [[nodiscard]] bool gate_open();
+  [[nodiscard]] bool pass_fence();
   [[nodiscard]] Rank blocked_on() const override;
   // Chooses, among all ranks that this rank waits for in several lanes, the one to check and to
   // report: one of this host that has not come, else one of another host, where messages can get
@@ -53,9 +53,9 @@ class Operation final : public OngoingCall {
   std::optional<Fp32Partials> partials_;
   std::shared_ptr<const std::byte> scaled_input_;  // of a pre-multiplied sum
   BoundPlan* plan_ = nullptr;
-  std::uint64_t gate_ = 0;
-  Rank gate_peer_ = kNoRank;
-  bool gated_ = false;
+  std::uint64_t fence_ = 0;
+  Rank fence_peer_ = kNoRank;
+  bool fenced_ = false;
 };
 
 }  // namespace tutti

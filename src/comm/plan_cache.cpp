@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <span>
 #include <utility>
 
+#include "base/prefault.hpp"
 #include "comm/ways.hpp"
 
 namespace tutti {
@@ -250,6 +252,19 @@ Result<BoundPlan*> PlanCache::bind(const Problem& problem, const Candidate& cand
   return raw;
 }
 
+namespace {
+
+// Of many slots each of the first calls would meet another one's pages. By the sender, whose first
+// stores would make them; a receiver maps many at a fault.
+void prefault_many(std::span<const Connection> ends) {
+  constexpr std::uint32_t kMany = 8;
+  for (const Connection& end : ends)
+    if (end.protocol == Protocol::kSlots && end.slots > kMany && end.state->posts == nullptr)
+      prefault(end.arena, end.slots * end.slot_bytes);
+}
+
+}  // namespace
+
 Status PlanCache::connect(BoundPlan& bound) {
   std::vector<Connection> sends, recvs;
   for (const ConnectionSpec& spec : bound.plan.sends) {
@@ -262,6 +277,7 @@ Status PlanCache::connect(BoundPlan& bound) {
     TUTTI_TRY_ASSIGN(Connection connection, transport_->open_recv(spec));
     recvs.push_back(connection);
   }
+  prefault_many(sends);
   DirectAccess direct{.own = &lent_, .peers = {}};
   for (const Rank peer : bound.plan.remotes) {
     TUTTI_TRY_ASSIGN(PeerMemory memory, memory_of(peer, members_, windows_));
@@ -270,6 +286,13 @@ Status PlanCache::connect(BoundPlan& bound) {
   bound.executor = std::make_unique<HostExecutor>(bound.plan, std::move(sends), std::move(recvs),
                                                   std::move(direct));
   return {};
+}
+
+Rank PlanCache::find_behind(BoundPlan& plan, std::uint64_t fence) const {
+  for (const ConnectionSpec& spec : plan.plan.sends)
+    if (transport_->done_of(spec.destination) < fence) return spec.destination;
+  plan.fence_passed = fence;
+  return kNoRank;
 }
 
 // By operations, so the same one on all ranks; none is under way.

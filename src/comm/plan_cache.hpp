@@ -35,7 +35,7 @@ struct BoundPlan {
   Plan plan;
   std::unique_ptr<HostExecutor> executor;
   ArenaUses::Use* arena = nullptr;  // null: flagged cells
-  std::uint64_t gate_passed = 0;    // all receivers are known to be done with this operation
+  std::uint64_t fence_passed = 0;   // all receivers are known to be done with this operation
   std::uint64_t last_call = 0;      // number of the last operation that ran it
 };
 
@@ -67,14 +67,25 @@ class PlanCache {
   // Gives the plan to an operation. The memory that it writes may hold unread messages of
   // operations up to the one that is returned: the fence.
   [[nodiscard]] std::uint64_t use(BoundPlan& plan, std::uint64_t operation) {
+    const std::uint64_t fence = fence_of(plan, operation);
     plan.last_call = operation;
-    if (plan.arena != nullptr) {
-      const std::uint64_t barrier = plan.arena->barrier();
+    if (plan.arena != nullptr)
       plan.arena->last_operation = operation;
-      return barrier;
-    }
-    if (cell_use_.cells != plan.plan.cells) cell_use_ = {plan.plan.cells, operation - 1};
-    return cell_use_.barrier;
+    else
+      cell_use_ = {plan.plan.cells, fence};
+    return fence;
+  }
+  // The fence that use() would return.
+  [[nodiscard]] std::uint64_t fence_of(const BoundPlan& plan, std::uint64_t operation) const {
+    if (plan.arena != nullptr) return plan.arena->barrier();
+    return cell_use_.cells == plan.plan.cells ? cell_use_.barrier : operation - 1;
+  }
+
+  // A receiver that is not known to be done with the operations up to the fence; kNoRank: all are,
+  // and the plan knows it. One look.
+  [[nodiscard]] Rank behind_fence(BoundPlan& plan, std::uint64_t fence) const {
+    if (fence <= plan.fence_passed) return kNoRank;
+    return find_behind(plan, fence);
   }
 
   // Every way to run a call like this one, of which no buffer is looked at, with prices; what was
@@ -135,6 +146,7 @@ class PlanCache {
   [[nodiscard]] Result<BoundPlan*> bind(const Problem& problem, const Candidate& candidate,
                                         bool by_number);
   [[nodiscard]] Status connect(BoundPlan& bound);
+  [[nodiscard]] Rank find_behind(BoundPlan& plan, std::uint64_t fence) const;
   void forget_oldest_plan();
 
   const Membership& members_;

@@ -61,7 +61,10 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
   if (!can_run(kept)) return Ran::kNot;
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
-  if (communicator_.plans().use(*kept.plan, operation) > kept.plan->gate_passed) return Ran::kNot;
+  PlanCache& plans = communicator_.plans();
+  if (plans.behind_fence(*kept.plan, plans.fence_of(*kept.plan, operation)) != kNoRank)
+    return Ran::kNot;
+  static_cast<void>(plans.use(*kept.plan, operation));
   counts.issued = operation;
   const Entry entry{{.enter = enter,
                      .input_base = kept.input_base,

@@ -4,7 +4,7 @@
 //
 // A pair's sends meet its receives in the order in which each end issued them; nothing else orders
 // them, since ranks issue different numbers of them. So they have no number, no plan and no row on
-// the board, and take no part in `done` and its gates: their slots are a pair's own
+// the board, and take no part in `done` and its fences: their slots are a pair's own
 // (transports/pair_slots.hpp). Every message carries count and type of its send and the call that
 // it is a part of (base/part_of.hpp), which the receiver compares with its own. The thread that
 // holds the communicator's call.

@@ -100,8 +100,9 @@ Result<Reply> Plane::call(Rank peer, RequestKind kind, std::span<const std::byte
   }
   return links_->call(peer, kind, payload, deadline).map_error([&](const Error& error) {
     Error own = introduce_culprit(error, peer);
-    // Who watches has the deaths and the board to tell why a peer is gone.
-    return watching_ ? own : explain(std::move(own));
+    // Until this rank watches its peers, why one is gone may still be on its way. Later the deaths
+    // and the status page tell.
+    return watching_ || is_told_to_stop() ? own : explain(std::move(own), deadline);
   });
 }
 
@@ -244,9 +245,10 @@ void Plane::call_off() {
 // A peer that hangs up may only have given up because of another's death, which we are about to
 // hear of too, from the root or by our own watch: the dead one is to blame. Or because of another's
 // failure, and then it has told those whom it would still have sent to.
-Error Plane::explain(Error error) {
+Error Plane::explain(Error error, Deadline by) {
   if (error.code != Code::kRemoteError) return error;
-  const Deadline deadline = Deadline::in_ns(met_ ? kExplainNs : kRootExplainNs);
+  const std::int64_t most_ns = met_ ? kExplainNs : kRootExplainNs;
+  const Deadline deadline{std::min(Deadline::in_ns(most_ns).at_ns, by.at_ns)};
   if (met_ && !watching_)
     return service_->mailbox().await_reason(deadline).value_or(std::move(error));
   return service_->mailbox().await_failure(deadline).value_or(std::move(error));

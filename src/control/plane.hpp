@@ -133,7 +133,7 @@ class Plane final : public ControlPlane {
   [[nodiscard]] bool is_told_to_stop() const;
   void spread_failure(const Leg& leg, std::uint32_t first_round, const Error& own);
   [[nodiscard]] Error find_absent(Error error, std::uint64_t number);
-  [[nodiscard]] Error explain(Error error);
+  [[nodiscard]] Error explain(Error error, Deadline by = Deadline{INT64_MAX});
   // Adds who `peer` is, if it is to blame.
   [[nodiscard]] Error introduce_culprit(Error error, Rank peer) const;
   [[nodiscard]] Status read_records(std::span<const std::byte> records);

@@ -31,7 +31,8 @@ HostExecutor::HostExecutor(const Plan& plan, std::vector<Connection> sends,
       recvs_(std::move(recvs)),
       direct_(std::move(direct)),
       states_(plan.lanes.size()),
-      gauges_(plan.steps.size() * (plan.remotes.empty() ? 1 : 2 * kGaugedOctaves)) {
+      gauges_(plan.steps.size() * (plan.remotes.empty() ? 1 : 2 * kGaugedOctaves),
+              StoreGauge(plan.remotes.empty() ? plan.options.slots : 0)) {
   std::size_t sources = 0, destinations = 0;
   for (const PlanStep& step : plan.steps) {
     sources = std::max<std::size_t>(sources, step.sources);

@@ -78,7 +78,8 @@ class HostExecutor {
   // Every step has been fired, and nothing of the user's memory is lent any more.
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
-  // The plan's steps for calls like this one, whatever its number; none where they are not simple:
+  // The plan's steps for calls like this one, with its kernel and divisor, whatever their number
+  // and buffers; none where they are not simple:
   // several slices, steps that wait for other lanes, peers' memory. Lanes go by turns, a step each:
   // an order that no rank needs, since whoever waits in vain leaves the line.
   [[nodiscard]] std::optional<StraightLine> straighten(const OperationArgs& args);

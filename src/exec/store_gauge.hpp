@@ -27,11 +27,15 @@ class StoreGauge {
     bool timed = false;  // took() is to be told
   };
 
+  StoreGauge() = default;
+  // `slots`: in which a step's messages lie by turns.
+  explicit StoreGauge(std::uint32_t slots) : untimed_(std::max(slots, kUntimedTurns)) {}
+
   // Begins the step's next message.
   [[nodiscard]] Turn next() {
     const std::uint32_t turn = turn_++;
-    if (turn < kFirstTurns)
-      return {turn % 2 == 0 ? Way::kThrough : Way::kAround, turn >= kUntimedTurns};
+    if (turn < untimed_ + kTimedTurns)
+      return {turn % 2 == 0 ? Way::kThrough : Way::kAround, turn >= untimed_};
     if (turn % kTurnsPerTrial == 0) return {other(cheaper()), true};
     return {cheaper(), turn % kTurnsPerTime == 0};
   }
@@ -45,7 +49,8 @@ class StoreGauge {
   }
 
   // Both ways in turn, to begin with; of these the first ones meet memory for the first time.
-  static constexpr std::uint32_t kFirstTurns = 6, kUntimedTurns = 2;
+  static constexpr std::uint32_t kUntimedTurns = 2, kTimedTurns = 4;
+  static constexpr std::uint32_t kFirstTurns = kUntimedTurns + kTimedTurns;
   // Smaller messages are read as soon as they are there, which memory is late for.
   static constexpr std::uint64_t kLeastBytes = 4 << 10;
   static constexpr std::uint32_t kTurnsPerTime = 8;    // of the cheaper way, one is timed
@@ -59,6 +64,7 @@ class StoreGauge {
 
   std::array<double, 2> least_ns_per_byte_{};  // of late, by Way; 0: not timed yet
   std::uint32_t turn_ = 0;
+  std::uint32_t untimed_ = kUntimedTurns;
 };
 
 // Has `store` store a message of so many bytes, the way that the gauge says: store(way).

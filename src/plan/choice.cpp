@@ -14,11 +14,19 @@ namespace {
 
 // Slot sizes: small ones keep the pipe's fill short, large ones spread the cost of a step. Flagged
 // ones are eight, so that in a row of small calls messages of one way are under way together, and
-// ranks that share a core change seldom; larger messages than fit are as fast in slots.
+// ranks that share a core change seldom; larger messages than fit are as fast in slots. Of messages
+// of some KiB many slots together outgrow a core's own cache: a line has left the reader's for the
+// shared one before it is written again, and need not be taken back (measured with 512 KiB and
+// 32 MiB). Smaller ones are faster where few slots stay in the first cache, and between more than
+// two ranks the slots outgrow the shared one.
 constexpr std::array kShapes{
-    PlanShape{Protocol::kFlagged, 1, 8, 0},       PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
-    PlanShape{Protocol::kSlots, 2, 2, 16 << 10},  PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
-    PlanShape{Protocol::kSlots, 2, 2, 128 << 10}, PlanShape{Protocol::kDirect, 1, 2, 0},
+    PlanShape{Protocol::kFlagged, 1, 8, 0},
+    PlanShape{Protocol::kSlots, 1, 32, 40 << 10, true},
+    PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
+    PlanShape{Protocol::kSlots, 2, 2, 16 << 10},
+    PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
+    PlanShape{Protocol::kSlots, 2, 2, 128 << 10},
+    PlanShape{Protocol::kDirect, 1, 2, 0},
 };
 static_assert(kShapes.size() <= kMostPlanShapes);
 
@@ -40,6 +48,11 @@ std::vector<const Algorithm*> list_algorithms() {
   return list;
 }
 
+// Whoever forces slots or their size names another shape.
+bool between_two(const Forced& forced, const ScheduleCounts& counts) {
+  return counts.ranks == 2 && counts.far_depth == 0 && forced.slots == 0 && forced.slot_bytes == 0;
+}
+
 // Candidates of what has been counted.
 Contender make_contender(const Settings& settings, const Forced& forced, Contender contender) {
   const bool direct = works_in_peers(contender.counts);
@@ -47,6 +60,7 @@ Contender make_contender(const Settings& settings, const Forced& forced, Contend
   for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
     const Protocol protocol = kShapes[shape].protocol;
     if (direct != (protocol == Protocol::kDirect)) continue;
+    if (kShapes[shape].for_pair && !between_two(forced, contender.counts)) continue;
     if (forced.protocol && *forced.protocol != protocol) continue;
     admitted = true;
     Result<Candidate> candidate =
@@ -62,14 +76,23 @@ Contender make_contender(const Settings& settings, const Forced& forced, Contend
   return contender;
 }
 
-// Of a chunk's elements, without the cut's rounding.
-std::uint64_t slices_of(const Settings& settings, const Contender& contender,
-                        const Candidate& candidate, std::uint64_t bytes) {
+// Of the largest message of a call, without the cut's rounding.
+std::uint64_t message_of(const Contender& contender, std::uint64_t bytes) {
   const ScheduleCounts& counts = contender.counts;
-  const std::uint64_t chunk =
-      (bytes + counts.chunks - 1) / counts.chunks * counts.max_message_chunks;
+  return (bytes + counts.chunks - 1) / counts.chunks * counts.max_message_chunks;
+}
+
+std::uint64_t slices_of(const Settings& settings, const Candidate& candidate,
+                        std::uint64_t message) {
   return std::max<std::uint64_t>(
-      {1, settings.min_slices, (chunk + candidate.message_bytes - 1) / candidate.message_bytes});
+      {1, settings.min_slices, (message + candidate.message_bytes - 1) / candidate.message_bytes});
+}
+
+// May the candidate's shape be taken for messages of so many bytes? Alike for all sizes of a class.
+bool suits(const Candidate& candidate, std::uint64_t message) {
+  constexpr std::uint64_t kLeastBytes = 3 << 10;
+  return !kShapes[candidate.shape].for_pair ||
+         (message >= kLeastBytes && message <= candidate.message_bytes);
 }
 
 // What a call that may repeat takes beyond its price: of several slices it does not, and of one
@@ -201,8 +224,10 @@ Status price_contender(const Settings& settings, const Contender& contender, std
         "it stores into other ranks' memory, which ranks of other processes allow in windows "
         "alone; pass buffers in windows (tuttiCommWindowRegister)");
   Status none = refuse(contender.why_none);
+  const std::uint64_t message = message_of(contender, bytes);
   for (const Candidate& candidate : contender.candidates) {
-    const std::uint64_t slices = slices_of(settings, contender, candidate, bytes);
+    if (!suits(candidate, message)) continue;
+    const std::uint64_t slices = slices_of(settings, candidate, message);
     // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could
     // win. Half of it, as a size class has larger sizes than its own.
     if (candidate.options.protocol != Protocol::kSlots &&

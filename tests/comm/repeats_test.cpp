@@ -123,6 +123,28 @@ TEST(Repeats, WhatIsNotAsItWasTakesTheOrdinaryWay) {
   });
 }
 
+// Plans that divide the receive buffers otherwise, by turns: each comes behind the fence of the
+// other, which is open where the peers are done.
+TEST(Repeats, ByTurnsWithAPlanThatUsesTheSameMemory) {
+  with_two([](Rank, Member& member, std::barrier<>& together) {
+    ASSERT_TRUE(member.communicator->set_algorithm("ring@slots"));
+    member.in.assign(4096, 1);
+    member.out.assign(4096, 0);
+    Call reduction = member.small(), broadcast = reduction;
+    broadcast.collective = Collective::kBroadcast;
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(member.ordinary(reduction));
+      ASSERT_TRUE(member.ordinary(broadcast));
+    }
+    for (int i = 0; i < 20; ++i)
+      for (const Call* const call : {&reduction, &broadcast}) {
+        together.arrive_and_wait();
+        EXPECT_EQ(member.again(*call), Outcome::kEnded);
+        EXPECT_EQ(member.out[4095], call == &reduction ? 2 : 1);
+      }
+  });
+}
+
 TEST(Repeats, ACallThatWaitsForLongGoesOnWhereItWas) {
   with_two([](Rank rank, Member& member, std::barrier<>&) {
     for (int i = 0; i < 20; ++i) {

@@ -56,6 +56,13 @@ TEST(StoreGauge, PagesThatAreMetForTheFirstTimeSayNothing) {
   EXPECT_EQ(gauge.cheaper(), Way::kThrough);
 }
 
+TEST(StoreGauge, EverySlotIsMetForTheFirstTimeBeforeTurnsAreTimed) {
+  constexpr std::uint32_t kSlots = 32;
+  StoreGauge gauge(kSlots);
+  for (std::uint32_t i = 0; i < kSlots; ++i) EXPECT_FALSE(gauge.next().timed) << i;
+  for (std::uint32_t i = 0; i < StoreGauge::kTimedTurns; ++i) EXPECT_TRUE(gauge.next().timed) << i;
+}
+
 TEST(StoreGauge, NoticesThatTheCoresHaveMoved) {
   StoreGauge gauge;
   run(gauge, kNear, 1000);

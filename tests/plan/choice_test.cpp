@@ -95,17 +95,20 @@ TEST(Forced, WhatIsNoNameIsRefusedInALine) {
 
 // The name of a candidate forces that candidate.
 TEST(Forced, EveryCandidatesNameLeadsBackToIt) {
-  const Settings settings = settings_of(8);
-  const auto all = *contenders(settings, {}, all_reduce(8));
-  for (const Contender& contender : all)
-    for (const Candidate& candidate : contender.candidates) {
-      const std::string name = plan_name(*candidate.algorithm, candidate.options);
-      const auto again = *contenders(settings, forced_by(settings, named(name)), all_reduce(8));
-      ASSERT_EQ(again.size(), 1u);
-      ASSERT_FALSE(again.front().candidates.empty()) << name;
-      for (const Candidate& other : again.front().candidates)
-        EXPECT_EQ(other.options, candidate.options) << name;
-    }
+  for (const std::int32_t ranks : {2, 8}) {
+    const Settings settings = settings_of(ranks);
+    const auto all = *contenders(settings, {}, all_reduce(ranks));
+    for (const Contender& contender : all)
+      for (const Candidate& candidate : contender.candidates) {
+        const std::string name = plan_name(*candidate.algorithm, candidate.options);
+        const auto again =
+            *contenders(settings, forced_by(settings, named(name)), all_reduce(ranks));
+        ASSERT_EQ(again.size(), 1u);
+        ASSERT_FALSE(again.front().candidates.empty()) << name;
+        for (const Candidate& other : again.front().candidates)
+          EXPECT_EQ(other.options, candidate.options) << name;
+      }
+  }
 }
 
 // A call of several slices does not repeat in a straight line, which is most of what a small one
@@ -137,6 +140,29 @@ TEST(Choice, SmallCallsTakeOneSlice) {
   for (const Collective collective : {Collective::kGather, Collective::kScatter})
     EXPECT_THAT(std::get<0>(priced(collective, 2, 2048)), HasSubstr(" in 1"));
   EXPECT_THAT(std::get<0>(priced(Collective::kBroadcast, 2, 64)), HasSubstr("ring@flagged"));
+}
+
+// Many slots, which outgrow a core's own cache, for messages of some KiB that one of them holds;
+// between more ranks they would outgrow the shared cache too.
+TEST(Choice, ManySlotsAreForMessagesBetweenTwo) {
+  const auto most_slots = [](std::int32_t ranks, std::uint64_t bytes) {
+    const Settings settings = settings_of(ranks);
+    const auto all = *contenders(settings, {}, all_reduce(ranks));
+    std::uint32_t most = 0;
+    const auto by_price = *price_candidates(settings, all, bytes, PeerAccess::kNone);
+    for (const Priced& one : by_price)
+      if (one.candidate->options.protocol == Protocol::kSlots)
+        most = std::max(most, one.candidate->options.slots);
+    return most;
+  };
+  EXPECT_EQ(most_slots(2, 2 << 10), 2u);
+  EXPECT_EQ(most_slots(2, 16 << 10), 32u);
+  EXPECT_EQ(most_slots(2, 1 << 20), 2u);
+  EXPECT_EQ(most_slots(4, 16 << 10), 2u);
+  const Settings settings = settings_of(2);
+  const auto all = *contenders(settings, {}, all_reduce(2));
+  const auto best = *price_candidates(settings, all, 16 << 10, PeerAccess::kNone);
+  EXPECT_EQ(best.front().candidate->options.slots, 32u);
 }
 
 TEST(Choice, PicksTheCheapestAndObeysForce) {
