@@ -21,6 +21,7 @@ constexpr std::int64_t kSpreadNs = 200'000'000;
 constexpr std::int64_t kSearchNs = 1'000'000'000;
 constexpr std::int64_t kExplainNs = 100'000'000;
 constexpr std::int64_t kRootExplainNs = 1'000'000'000;  // its thread serves everybody
+constexpr std::int64_t kTellNs = 200'000'000;           // a round
 constexpr int kMostSearchSteps = 64;
 // When to ask first whether a rank that sends nothing is still there, and how long.
 constexpr std::int64_t kFirstProbeNs = 500'000'000;
@@ -169,6 +170,12 @@ Status Plane::run_round(const Leg& leg, Exchange& exchange, Deadline deadline) {
       got = service_->mailbox().take(from, number, round.expected_bytes, Deadline{});
       if (!got && got.error().code != Code::kTimeout) error = std::move(got).error();
     }
+    // The sender's deadline is about this one: it is about to find out, and to tell, for whom it
+    // waited in an earlier round.
+    if (error.code == Code::kTimeout && !met_)
+      error = service_->mailbox()
+                  .await_reason(Deadline::in_ns(round.number * kTellNs))
+                  .value_or(std::move(error));
     spread_failure(leg, round.number + 1, error);
     return tl::unexpected(std::move(error));
   }
