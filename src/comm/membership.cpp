@@ -173,7 +173,7 @@ Error Membership::broken(const Error& error) {
     give_up();
     return own ? error : this->error().value_or(error);
   }
-  if (error.culprit != kNoRank && dead_ != nullptr && has_died(error.culprit)) {
+  if (error.culprit != kNoRank && has_died(error.culprit)) {
     poison(death_of(error.culprit));
     return error;
   }

@@ -64,7 +64,8 @@ Status Operation::start() {
     finish();
     return {};
   }
-  fence_ = plans_.use(*plan_, signature_.operation);
+  fence_ = plans_.fence_of(*plan_, signature_.operation);
+  plans_.use(*plan_, signature_.operation, fence_);
   fenced_ = plan_->fence_passed < fence_;
   const Rank rank = members_.rank();
   const std::int32_t ranks = members_.ranks();

@@ -64,23 +64,20 @@ class PlanCache {
   [[nodiscard]] bool carries_fp32(const Call& call) const {
     return settings_.fp32_partials && members_.ranks() > 1 && rounds_partials(call);
   }
-  // Gives the plan to an operation. The memory that it writes may hold unread messages of
-  // operations up to the one that is returned: the fence.
-  [[nodiscard]] std::uint64_t use(BoundPlan& plan, std::uint64_t operation) {
-    const std::uint64_t fence = fence_of(plan, operation);
+  // The memory that the plan would write in an operation may hold unread messages of operations up
+  // to the one that is returned: the fence.
+  [[nodiscard]] std::uint64_t fence_of(const BoundPlan& plan, std::uint64_t operation) const {
+    if (plan.arena != nullptr) return plan.arena->barrier();
+    return cell_use_.cells == plan.plan.cells ? cell_use_.barrier : operation - 1;
+  }
+  // Gives the plan, whose fence that is, to the operation.
+  void use(BoundPlan& plan, std::uint64_t operation, std::uint64_t fence) {
     plan.last_call = operation;
     if (plan.arena != nullptr)
       plan.arena->last_operation = operation;
     else
       cell_use_ = {plan.plan.cells, fence};
-    return fence;
   }
-  // The fence that use() would return.
-  [[nodiscard]] std::uint64_t fence_of(const BoundPlan& plan, std::uint64_t operation) const {
-    if (plan.arena != nullptr) return plan.arena->barrier();
-    return cell_use_.cells == plan.plan.cells ? cell_use_.barrier : operation - 1;
-  }
-
   // A receiver that is not known to be done with the operations up to the fence; kNoRank: all are,
   // and the plan knows it. One look.
   [[nodiscard]] Rank behind_fence(BoundPlan& plan, std::uint64_t fence) const {

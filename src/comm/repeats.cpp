@@ -62,9 +62,9 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
   OperationCounts& counts = communicator_.counts();
   const std::uint64_t operation = counts.issued + 1;
   PlanCache& plans = communicator_.plans();
-  if (plans.behind_fence(*kept.plan, plans.fence_of(*kept.plan, operation)) != kNoRank)
-    return Ran::kNot;
-  static_cast<void>(plans.use(*kept.plan, operation));
+  const std::uint64_t fence = plans.fence_of(*kept.plan, operation);
+  if (plans.behind_fence(*kept.plan, fence) != kNoRank) return Ran::kNot;
+  plans.use(*kept.plan, operation, fence);
   counts.issued = operation;
   const Entry entry{{.enter = enter,
                      .input_base = kept.input_base,

@@ -21,7 +21,7 @@ constexpr std::int64_t kSpreadNs = 200'000'000;
 constexpr std::int64_t kSearchNs = 1'000'000'000;
 constexpr std::int64_t kExplainNs = 100'000'000;
 constexpr std::int64_t kRootExplainNs = 1'000'000'000;  // its thread serves everybody
-constexpr std::int64_t kTellNs = 200'000'000;           // a round
+constexpr std::int64_t kTellNs = 200'000'000;           // a round of the exchange at a meeting
 constexpr int kMostSearchSteps = 64;
 // When to ask first whether a rank that sends nothing is still there, and how long.
 constexpr std::int64_t kFirstProbeNs = 500'000'000;

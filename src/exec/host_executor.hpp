@@ -79,9 +79,9 @@ class HostExecutor {
   [[nodiscard]] bool done() const { return lanes_left_ == 0 && std::ranges::all_of(lends_, taken); }
 
   // The plan's steps for calls like this one, with its kernel and divisor, whatever their number
-  // and buffers; none where they are not simple:
-  // several slices, steps that wait for other lanes, peers' memory. Lanes go by turns, a step each:
-  // an order that no rank needs, since whoever waits in vain leaves the line.
+  // and buffers; none where they are not simple: several slices, steps that wait for other lanes,
+  // peers' memory. Lanes go by turns, a step each: an order that no rank needs, since whoever waits
+  // in vain leaves the line.
   [[nodiscard]] std::optional<StraightLine> straighten(const OperationArgs& args);
   // In the place of start() and advance(): runs the line to its end. False: after so many looks a
   // step still lacked something, and advance() goes on from there.

@@ -215,7 +215,7 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         ++op;
         continue;
       case CellOp::kFetchRead:
-        if (looks == 0) prefetch_lines(cell_ahead(*op), op->size);
+        prefetch_lines(cell_ahead(*op), op->size);
         ++op;
         continue;
       case CellOp::kEnter:

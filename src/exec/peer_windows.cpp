@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/prefault.hpp"
+
 namespace tutti {
 namespace {
 
@@ -15,7 +17,6 @@ constexpr std::uint8_t kMostAsked = 4;
 // Maps the pages of a piece that exist; a peer must not make any, nor say on which node they lie.
 // Returns whether all exist. What the kernel refuses, or is too old for, faults do later.
 bool map_existing(std::byte* begin, std::uint64_t bytes, bool writable) {
-#ifdef MADV_POPULATE_WRITE
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> exists((bytes + page_bytes - 1) / page_bytes);
   if (::mincore(begin, bytes, exists.data()) != 0) return true;
@@ -23,16 +24,11 @@ bool map_existing(std::byte* begin, std::uint64_t bytes, bool writable) {
   const auto end = exists.end();
   for (auto run = std::find_if(exists.begin(), end, is_there); run != end;) {
     const auto run_end = std::find_if_not(run, end, is_there);
-    ::madvise(begin + static_cast<std::uint64_t>(run - exists.begin()) * page_bytes,
-              static_cast<std::uint64_t>(run_end - run) * page_bytes,
-              writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    prefault(begin + static_cast<std::uint64_t>(run - exists.begin()) * page_bytes,
+             static_cast<std::uint64_t>(run_end - run) * page_bytes, writable);
     run = std::find_if(run_end, end, is_there);
   }
   return std::all_of(exists.begin(), end, is_there);
-#else
-  static_cast<void>(begin), static_cast<void>(bytes), static_cast<void>(writable);
-  return true;
-#endif
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "algorithms/orbit_proof.hpp"
+#include "plan/choice_table.hpp"
 #include "plan/rank_orders.hpp"
 
 namespace tutti {
@@ -88,7 +89,7 @@ std::uint64_t slices_of(const Settings& settings, const Candidate& candidate,
       {1, settings.min_slices, (message + candidate.message_bytes - 1) / candidate.message_bytes});
 }
 
-// May the candidate's shape be taken for messages of so many bytes? Alike for all sizes of a class.
+// May the candidate's shape be taken for messages of so many bytes?
 bool suits(const Candidate& candidate, std::uint64_t message) {
   constexpr std::uint64_t kLeastBytes = 3 << 10;
   return !kShapes[candidate.shape].for_pair ||
@@ -225,8 +226,11 @@ Status price_contender(const Settings& settings, const Contender& contender, std
         "alone; pass buffers in windows (tuttiCommWindowRegister)");
   Status none = refuse(contender.why_none);
   const std::uint64_t message = message_of(contender, bytes);
+  // Alike for all sizes of a class, which the table looks up: a slot holds the largest of them,
+  // too.
+  const std::uint64_t of_class = message_of(contender, class_bytes(size_class(bytes)));
   for (const Candidate& candidate : contender.candidates) {
-    if (!suits(candidate, message)) continue;
+    if (!suits(candidate, of_class)) continue;
     const std::uint64_t slices = slices_of(settings, candidate, message);
     // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could
     // win. Half of it, as a size class has larger sizes than its own.

@@ -142,27 +142,43 @@ TEST(Choice, SmallCallsTakeOneSlice) {
   EXPECT_THAT(std::get<0>(priced(Collective::kBroadcast, 2, 64)), HasSubstr("ring@flagged"));
 }
 
+// How many candidates of an all-reduce have many slots; `best`: is it the cheapest one?
+struct ManySlots {
+  int all = 0;
+  bool best = false;
+  std::uint32_t most_slices = 0;
+};
+ManySlots many_slots(std::int32_t ranks, std::uint64_t bytes) {
+  constexpr std::uint32_t kMany = 32;
+  const Settings settings = settings_of(ranks);
+  const auto contending = *contenders(settings, {}, all_reduce(ranks));
+  const auto by_price = *price_candidates(settings, contending, bytes, PeerAccess::kNone);
+  ManySlots many{.best = by_price.front().candidate->options.slots == kMany};
+  for (const Priced& one : by_price) {
+    if (one.candidate->options.slots != kMany) continue;
+    ++many.all;
+    many.most_slices = std::max(many.most_slices, one.slices);
+  }
+  return many;
+}
+
 // Many slots, which outgrow a core's own cache, for messages of some KiB that one of them holds;
 // between more ranks they would outgrow the shared cache too.
 TEST(Choice, ManySlotsAreForMessagesBetweenTwo) {
-  const auto most_slots = [](std::int32_t ranks, std::uint64_t bytes) {
-    const Settings settings = settings_of(ranks);
-    const auto all = *contenders(settings, {}, all_reduce(ranks));
-    std::uint32_t most = 0;
-    const auto by_price = *price_candidates(settings, all, bytes, PeerAccess::kNone);
-    for (const Priced& one : by_price)
-      if (one.candidate->options.protocol == Protocol::kSlots)
-        most = std::max(most, one.candidate->options.slots);
-    return most;
-  };
-  EXPECT_EQ(most_slots(2, 2 << 10), 2u);
-  EXPECT_EQ(most_slots(2, 16 << 10), 32u);
-  EXPECT_EQ(most_slots(2, 1 << 20), 2u);
-  EXPECT_EQ(most_slots(4, 16 << 10), 2u);
-  const Settings settings = settings_of(2);
-  const auto all = *contenders(settings, {}, all_reduce(2));
-  const auto best = *price_candidates(settings, all, 16 << 10, PeerAccess::kNone);
-  EXPECT_EQ(best.front().candidate->options.slots, 32u);
+  EXPECT_EQ(many_slots(2, 2 << 10).all, 0);
+  EXPECT_GT(many_slots(2, 16 << 10).all, 0);
+  EXPECT_TRUE(many_slots(2, 16 << 10).best);
+  EXPECT_EQ(many_slots(2, 1 << 20).all, 0);
+  EXPECT_EQ(many_slots(4, 16 << 10).all, 0);
+}
+
+// The plan of a call is that of its size class, and what is told of the call is priced at its size.
+TEST(Choice, ManySlotsAreTakenAlikeInASizeClass) {
+  for (std::uint64_t bytes = 1 << 10; bytes <= 128 << 10; bytes += 96) {
+    const ManySlots own = many_slots(2, bytes);
+    EXPECT_EQ(own.all, many_slots(2, class_bytes(size_class(bytes))).all) << bytes;
+    EXPECT_LE(own.most_slices, 1u) << bytes;
+  }
 }
 
 TEST(Choice, PicksTheCheapestAndObeysForce) {
