@@ -60,7 +60,7 @@ Status Plane::meet(std::span<const RootWay> roots, const JoinOptions& options) {
                                     encode_error({.type = FrameType::kGiveUp}, *failure),
                                     stop_->fd(), Deadline::in_ns(kGiveUpNs)));
   visits_.clear();
-  service_->finish_meeting(failure);
+  if (failure) service_->finish_meeting(failure);
   return met;
 }
 

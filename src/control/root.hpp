@@ -2,11 +2,12 @@
 // The meeting of a job, at the process that made the unique id.
 //
 // Each rank checks in with who and where it is; when all have, each is told only the addresses that
-// it needs for the exchange, and the root stays until all have finished that. Anything that makes
-// the meeting impossible is told to every rank that came or comes: a doubled rank, ranks that
-// disagree on their number, a rank that dies or cannot come, the first deadline to pass (with the
-// names of the ranks that did not come). Then it is over; also when nobody comes for the time that
-// an id waits.
+// it needs for the exchange, and the root stays until each has ended an exchange after that one or
+// watches the others: who has all records cannot hear otherwise why one that has not gives up.
+// Anything that makes the meeting impossible is told to every rank that came or comes: a doubled
+// rank, ranks that disagree on their number, a rank that dies or cannot come, the first deadline to
+// pass (with the names of the ranks that did not come). Then it is over; also when nobody comes for
+// the time that an id waits.
 //
 // Where a job has several ids, a root has a part of its ranks, and root 0 also the other parts'
 // leaders (division.hpp), who learn the leaders' addresses from it. Which of them it is, ranks tell

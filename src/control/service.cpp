@@ -178,10 +178,10 @@ void Service::stop() {
     static_cast<void>(thread_.release());  // the parent's thread: neither joined nor destroyed
     return;
   }
+  finish_meeting(std::nullopt);
   loop_->post([this] { running_ = false; });
   thread_->join();
   thread_.reset();
-  while (!roots_.empty()) leave_root(roots_.begin()->first);
   // The Watch of a peer, or its proof, may be on its way: any connection may be watched soon.
   for (auto& [key, connection] : connections_) say_bye(connection);
   for (const auto& lobby : lobbies_) lobby->send_last(bye_);
@@ -398,6 +398,8 @@ void Service::attend_meeting(Channel channel) {
 }
 
 void Service::hear_root(int fd) {
+  if (meeting_finished_.load(std::memory_order_relaxed))
+    return leave_root(fd);  // all others may have left by now
   const Received received = roots_.at(fd).channel.receive(buffer_.all(), false);
   if (received.state == IoState::kAgain) return;
   Reader reader{buffer_.first(received.packet_bytes)};
@@ -411,6 +413,7 @@ void Service::hear_root(int fd) {
 }
 
 void Service::finish_meeting(std::optional<Error> failure) {
+  if (meeting_finished_.exchange(true, std::memory_order_relaxed)) return;
   loop_->post([this, failure = std::move(failure)] {
     const std::vector<std::byte> packet = failure
                                               ? encode_error({.type = FrameType::kGiveUp}, *failure)

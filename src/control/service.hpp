@@ -62,7 +62,8 @@ class Service {
   // Takes over the connection to a root until the meeting is finished: if the root reports a
   // failure or dies, the mailbox fails.
   void attend_meeting(Channel channel);
-  // Tells the roots that this rank has met everybody, or why not.
+  // Tells the roots, once, that this rank has met everybody and can hear by itself why one of them
+  // ends, or why it has not. stop() says the former.
   void finish_meeting(std::optional<Error> failure);
   // `on_death`: once a rank; true where the others are to be told.
   void watch(WatchPlan plan, std::function<bool(Rank)> on_death);
@@ -149,6 +150,7 @@ class Service {
   std::unique_ptr<std::thread> thread_;
   std::uint64_t generation_ = fork_generation();
   bool running_ = true;
+  std::atomic<bool> meeting_finished_ = false;  // relaxed: what follows is posted
 
   std::mutex handlers_mutex_;
   // Guarded by handlers_mutex_.

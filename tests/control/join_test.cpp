@@ -115,6 +115,57 @@ TEST(Join, ACallOfWhoGaveUpBecauseOfAnotherRankNamesThatOne) {
   EXPECT_EQ(reply.error().message, failed.error().message);
 }
 
+// Rank 0 is done with rank 2, which has all records then, when rank 1 gives up before it has its
+// own.
+TEST(Join, ACallOfWhoHasMetNamesTheRankThatHasNot) {
+  const UniqueId id = must_create_id();
+  const auto content = control::decode_id(id);
+  ASSERT_TRUE(content);
+  auto listener = control::listen_local();
+  ASSERT_TRUE(listener);
+  control::Member self;
+  self.info = control::own_info(1, "");
+  self.address = listener->address();
+  self.locality = host_identity("");
+  auto root =
+      control::open_connection(content->local, content->key,
+                               {.rank = 1, .peer = control::kRootRank, .ranks = 3}, -1, patience());
+  ASSERT_TRUE(root) << root.error().message;
+  const control::CheckIn check_in{
+      .member = self, .left_ns = kPatienceMs * 1'000'000, .root = {.job = content->key.session}};
+  ASSERT_TRUE(control::send_within(*root, control::encode_check_in(check_in), -1, patience()));
+  std::thread rank_0([&] {
+    const JoinResult plane = ControlPlane::join(id, 0, 3, {.deadline = patience()});
+    ASSERT_FALSE(plane);
+    EXPECT_EQ(plane.error().culprit, 1) << plane.error().message;
+  });
+  JoinResult met;
+  std::thread rank_2([&] { met = ControlPlane::join(id, 2, 3, {.deadline = patience()}); });
+  std::vector<std::byte> buffer(control::kMaxPacketBytes);
+  const auto told = control::receive_within(*root, buffer, false, -1, patience());
+  ASSERT_TRUE(told) << told.error().message;
+  Reader reader{std::span(buffer).first(told->packet_bytes)};
+  ASSERT_EQ(control::read_header(reader).type, control::FrameType::kMet);
+  const auto contacts = control::decode_met(reader, 3);
+  ASSERT_TRUE(contacts);
+  control::Links links(content->key, 1, 3, -1);
+  links.set_address(0, contacts->at(0).second);
+  ASSERT_TRUE(links.post(0, 1, 0, control::encode_member(self), patience()));
+  rank_2.join();
+  ASSERT_TRUE(met) << met.error().message;
+  ASSERT_TRUE(control::send_within(
+      *root,
+      control::encode_error({.type = control::FrameType::kGiveUp},
+                            {Code::kRemoteError, "rank 1 cannot join: it may open no more", 1}),
+      -1, patience()));
+  { const control::Listener closed = *std::move(listener); }
+  rank_0.join();
+  const auto reply = (*met)->call(0, RequestKind::kBoard, {}, patience());
+  ASSERT_FALSE(reply);
+  EXPECT_EQ(reply.error().culprit, 1) << reply.error().message;
+  EXPECT_EQ(reply.error().message, "rank 1 cannot join: it may open no more");
+}
+
 TEST(Join, CallsReachEveryPeerAndPassADescriptor) {
   constexpr int kRanks = 5;
   const auto planes = join_threads(kRanks);
@@ -347,6 +398,7 @@ TEST(Join, AnIdWhoseJobHasMetIsRefusedAtOnce) {
   run_threads(2, [&](Rank rank) {
     JoinResult plane = ControlPlane::join(id, rank, 2, {.deadline = patience()});
     ASSERT_TRUE(plane) << plane.error().message;
+    ASSERT_TRUE((*plane)->barrier(patience()));
     planes[static_cast<std::size_t>(rank)] = *std::move(plane);
   });
   ASSERT_TRUE(control::wait_for_roots(patience()));
