@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "comm/communicator.hpp"
 #include "comm/run_on_devices.hpp"
 #include "tests/device/emulated_platform.hpp"
+#include "tests/folder.hpp"
 
 namespace tutti::test {
 
@@ -26,19 +26,7 @@ inline bool eventually(const std::function<bool()>& so) {
   return true;
 }
 
-// A folder of its own.
-class Folder {
- public:
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "tutti-devices-XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using testing::Folder;
 
 // The usual configuration, with one field set.
 template <typename Field, typename Value>

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "base/clock.hpp"
+#include "tests/folder.hpp"
 
 namespace tutti::test {
 
@@ -82,17 +83,6 @@ inline Resources settled(const Resources& before) {
   return now;
 }
 
-// A folder for the time of a scope.
-class Folder {
- public:
-  Folder() { EXPECT_NE(::mkdtemp(path_.data()), nullptr) << path_; }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = "/tmp/failure-table-XXXXXX";
-};
+using testing::Folder;
 
 }  // namespace tutti::test

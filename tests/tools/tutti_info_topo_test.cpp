@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 
+#include "tests/folder.hpp"
 #include "tests/tools/command.hpp"
 #include "topology/hwloc_reader.hpp"
 
@@ -36,19 +37,6 @@ Outcome topo(const std::string& arguments, const std::string& environment = "") 
 }
 
 std::string fixture(const std::string& name) { return std::string(TUTTI_FIXTURES) + name; }
-
-class Folder {
- public:
-  Folder() {
-    std::string path = (std::filesystem::temp_directory_path() / "tutti-topo-XXXXXX").string();
-    path_ = ::mkdtemp(path.data()) == nullptr ? "" : path;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 TEST(TuttiInfoTopo, MatrixIsThatOfTheMachine) {
   const Outcome outcome = topo("--nccl " + fixture("nccl/dgx1v-own.xml"));
@@ -81,7 +69,7 @@ TEST(TuttiInfoTopo, JsonHasDevicesLinksWaysAndOrders) {
 }
 
 TEST(TuttiInfoTopo, PictureIsXmlWithEveryDevice) {
-  const Folder folder;
+  const testing::Folder folder;
   const std::string file = folder.file("machine.svg");
   const Outcome outcome = topo("--nccl " + fixture("nccl/dgx1v-own.xml") + " --svg " + file);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
@@ -100,7 +88,7 @@ TEST(TuttiInfoTopo, PictureIsXmlWithEveryDevice) {
 }
 
 TEST(TuttiInfoTopo, HostsJoinByAClusterFile) {
-  const Folder folder;
+  const testing::Folder folder;
   const std::string file = folder.file("cluster.json");
   std::ofstream(file) << R"({"name": "two", "nodes": 2, "gpus_per_node": 8, "gpu": "v100",
       "nics_per_node": 4, "nic": {"kind": "edr"}, "rails": true})";
@@ -132,7 +120,7 @@ TEST(TuttiInfoTopo, SaysSomethingOnAnyMachine) {
 }
 
 TEST(TuttiInfoTopo, WrongFilesAreOneLineWithTheirPlace) {
-  const Folder folder;
+  const testing::Folder folder;
   const std::string file = folder.file("cut.xml");
   std::ofstream(file) << "<system version=\"1\">\n<cpu numaid=\"0\">\n";
   for (const char* flag : {"--nccl ", "--hwloc "}) {

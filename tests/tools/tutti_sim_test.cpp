@@ -21,6 +21,7 @@
 #include "map_command.hpp"
 #include "measured.hpp"
 #include "sizes.hpp"
+#include "tests/folder.hpp"
 #include "validate.hpp"
 
 namespace tutti::sim {
@@ -30,6 +31,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using tutti::testing::file_with;
 
 struct Output {
   std::string text;
@@ -45,12 +47,6 @@ Output run(const std::string& arguments) {
   while (std::fgets(part.data(), part.size(), pipe) != nullptr) output.text += part.data();
   output.status = WEXITSTATUS(pclose(pipe));
   return output;
-}
-
-std::string file_with(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + name;
-  std::ofstream(path) << text;
-  return path;
 }
 
 std::string mn5(int nodes) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <pugixml.hpp>
@@ -13,12 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/folder.hpp"
 #include "tests/tools/command.hpp"
 
 namespace tutti {
 namespace {
 
 using ::testing::AllOf;
+using testing::file_with;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -37,12 +38,6 @@ nlohmann::json run_json(const std::string& arguments) {
   const Outcome outcome = run(arguments + " --json");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   return nlohmann::json::parse(outcome.output, nullptr, false);
-}
-
-std::string file_with(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + name;
-  std::ofstream(path) << text;
-  return path;
 }
 
 // Two hosts of two GPUs behind slow ports.
@@ -107,7 +102,8 @@ TEST(ZeroMemory, ArticlesAreATableAndJson) {
 }
 
 TEST(ZeroMemory, DrawsAPictureThatParses) {
-  const std::string file = ::testing::TempDir() + "zero-memory.svg";
+  const testing::Folder folder;
+  const std::string file = folder.file("zero-memory.svg");
   const Outcome outcome = run("--model 7b --ranks 64 --svg " + file);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   pugi::xml_document picture;

@@ -12,13 +12,14 @@
 #include <map>
 
 #include "fixtures.hpp"
+#include "tests/folder.hpp"
 #include "topology/host_source.hpp"
 #include "topology/hwloc_reader.hpp"
 
 namespace tutti::topology {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::vector<std::uint32_t> cpus_of(const Seat& seat) {
   std::vector<std::uint32_t> cpus;
@@ -28,7 +29,7 @@ std::vector<std::uint32_t> cpus_of(const Seat& seat) {
 }
 
 TEST(Seat, ListsOfProcessorsAndNamesOfDevices) {
-  using testing::ElementsAre;
+  using ::testing::ElementsAre;
   EXPECT_THAT(cpus_of(parse_seats("0-2,64", 0)), ElementsAre(0, 1, 2, 64));
   EXPECT_EQ(parse_seats("0-2", 0).device_name(), "");
   EXPECT_EQ(parse_seats("GPU1", 0).device_name(), "GPU1");
@@ -88,7 +89,8 @@ TEST(Seat, GpusByNameAndByBus) {
 }
 
 TEST(HostSource, IsOfInterestWhereItCanMatter) {
-  const std::filesystem::path sys = std::filesystem::path(testing::TempDir()) / "host_source_sys";
+  const tutti::testing::Folder folder;
+  const std::filesystem::path& sys = folder.path();
   std::filesystem::create_directories(sys / "devices/system/node");
   const auto interest = [&](const std::string& nodes, const std::string& setting,
                             const std::map<std::string, std::string>& variables) {
@@ -110,7 +112,6 @@ TEST(HostSource, IsOfInterestWhereItCanMatter) {
   EXPECT_EQ(interest_in_topology(
                 "auto", [](const char*) { return nullptr; }, "/nowhere"),
             Interest::kNone);
-  std::filesystem::remove_all(sys);
 }
 
 TEST(HostSource, AFileIsOfNcclOrOfHwloc) {
