@@ -334,7 +334,7 @@ TUTTI_API tuttiResult_t tuttiMemFree(void* ptr);
 /* ---- Initialization and end ---------------------------------------------------------------- */
 
 /* Creates the id of one future communicator and starts, in this process, the service at which its
- * ranks meet; the process must live until they have met. One rank calls it, once for each
+ * ranks meet; the process must live until all have joined. One rank calls it, once for each
  * communicator, and passes the bytes to all others. The id expires if no rank has joined within
  * TUTTI_INIT_TIMEOUT_S. Any thread; never waits for a peer. tuttiSystemError if no network address
  * is available. */

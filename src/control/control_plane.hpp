@@ -42,10 +42,10 @@ struct RootOptions {
 };
 
 // Creates an id and a root service in this process that lets any number of ranks meet once. The
-// root lives until the job has met or failed to, nobody has come for TUTTI_INIT_TIMEOUT_S, or the
-// process ends; all of a process share one thread. A forked child does not have it, and
-// may create ids of its own. Errors: kInvalidArgument (no such interface; names those present),
-// kSystemError. Any thread.
+// root lives until each rank of the job has called watch_peers() or ended an exchange, the job has
+// failed to meet, nobody has come for TUTTI_INIT_TIMEOUT_S, or the process ends; all of a process
+// share one thread. A forked child does not have it, and may create ids of its own. Errors:
+// kInvalidArgument (no such interface; names those present), kSystemError. Any thread.
 [[nodiscard]] Result<UniqueId> create_unique_id(const RootOptions& options = {});
 
 // The id of a job whose ranks have agreed beforehand where its root is and hold a secret of at

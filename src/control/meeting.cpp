@@ -60,7 +60,10 @@ Status Plane::meet(std::span<const RootWay> roots, const JoinOptions& options) {
                                     encode_error({.type = FrameType::kGiveUp}, *failure),
                                     stop_->fd(), Deadline::in_ns(kGiveUpNs)));
   visits_.clear();
-  if (failure) service_->finish_meeting(failure);
+  if (met)
+    service_->note_met();
+  else
+    service_->give_up_meeting(*failure);
   return met;
 }
 

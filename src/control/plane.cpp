@@ -133,7 +133,7 @@ Result<std::vector<std::byte>> Plane::exchange(std::span<const std::byte> mine, 
   const Leg all{.circle = Circle::of_all(options_.rank, options_.ranks), .exchange = number};
   TUTTI_TRY_ASSIGN(std::vector<std::byte> blobs, run_leg(all, mine, deadline, announced));
   service_->mailbox().leave();
-  if (met_) service_->finish_meeting(std::nullopt);
+  if (met_) service_->finish_meeting();
   return blobs;
 }
 
@@ -245,7 +245,7 @@ void Plane::call_off() {
                   describe(self_.info)),
       options_.rank};
   if (!met_) return;
-  service_->finish_meeting(error);
+  service_->give_up_meeting(error);
   const std::uint64_t next = service_->mailbox().enter();
   spread_failure({.circle = Circle::of_all(options_.rank, options_.ranks), .exchange = next}, 0,
                  error);
@@ -256,7 +256,7 @@ void Plane::call_off() {
 // failure, and then it has told those whom it would still have sent to.
 Error Plane::explain(Error error, Deadline by) {
   if (error.code != Code::kRemoteError) return error;
-  const std::int64_t most_ns = watching_ ? kExplainNs : kRootExplainNs;
+  const std::int64_t most_ns = service_->attends_meeting() ? kRootExplainNs : kExplainNs;
   const Deadline deadline{std::min(Deadline::in_ns(most_ns).at_ns, by.at_ns)};
   if (met_ && !watching_)
     return service_->mailbox().await_reason(deadline).value_or(std::move(error));
@@ -297,7 +297,7 @@ void Plane::watch_peers(std::function<bool(Rank)> on_death) {
                fmt::format("{} died", describe(peers_[static_cast<std::size_t>(rank)])), rank});
     return on_death(rank);
   });
-  service_->finish_meeting(std::nullopt);
+  service_->finish_meeting();
 }
 
 void Plane::connect_watches(Deadline deadline) {

@@ -216,8 +216,9 @@ void Root::hang_up(ConnectionKey key) {
 }
 
 void Root::tick(std::int64_t at_ns) {
-  for (const auto& door : doors_)
-    if (const int error_number = door->starved(at_ns)) fail(starved_error(error_number));
+  if (phase_ == Phase::kGathering)  // later nobody is to come
+    for (const auto& door : doors_)
+      if (const int error_number = door->starved(at_ns)) fail(starved_error(error_number));
   std::vector<ConnectionKey> silent;
   for (const auto& [key, connection] : connections_) {
     if (!connection.checked_in && connection.check_in_by_ns <= at_ns) silent.push_back(key);

@@ -2,8 +2,8 @@
 // The meeting of a job, at the process that made the unique id.
 //
 // Each rank checks in with who and where it is; when all have, each is told only the addresses that
-// it needs for the exchange, and the root stays until each has ended an exchange after that one or
-// watches the others: who has all records cannot hear otherwise why one that has not gives up.
+// it needs for the exchange, and the root stays until each has ended another exchange or watches
+// the others: a rank that has all records would not learn otherwise why one without them gave up.
 // Anything that makes the meeting impossible is told to every rank that came or comes: a doubled
 // rank, ranks that disagree on their number, a rank that dies or cannot come, the first deadline to
 // pass (with the names of the ranks that did not come). Then it is over; also when nobody comes for

@@ -178,10 +178,12 @@ void Service::stop() {
     static_cast<void>(thread_.release());  // the parent's thread: neither joined nor destroyed
     return;
   }
-  finish_meeting(std::nullopt);
   loop_->post([this] { running_ = false; });
   thread_->join();
   thread_.reset();
+  // A rank that ends before it has met the others hangs up without a word.
+  if (meeting_.load(std::memory_order_relaxed) == Meeting::kMet) leave_roots(done_);
+  while (!roots_.empty()) leave_root(roots_.begin()->first);
   // The Watch of a peer, or its proof, may be on its way: any connection may be watched soon.
   for (auto& [key, connection] : connections_) say_bye(connection);
   for (const auto& lobby : lobbies_) lobby->send_last(bye_);
@@ -389,6 +391,7 @@ void Service::retry_parked(RequestKind kind) {
 void Service::attend_meeting(Channel channel) {
   // std::function wants copyable captures; the owner travels in a shared_ptr.
   auto owner = std::make_shared<Channel>(std::move(channel));
+  meeting_.store(Meeting::kBegun, std::memory_order_relaxed);
   loop_->post([this, owner] {
     const int fd = owner->fd();
     RootLink& root = roots_[fd];
@@ -398,32 +401,43 @@ void Service::attend_meeting(Channel channel) {
 }
 
 void Service::hear_root(int fd) {
-  if (meeting_finished_.load(std::memory_order_relaxed))
-    return leave_root(fd);  // all others may have left by now
   const Received received = roots_.at(fd).channel.receive(buffer_.all(), false);
   if (received.state == IoState::kAgain) return;
+  const Meeting meeting = meeting_.load(std::memory_order_relaxed);
   Reader reader{buffer_.first(received.packet_bytes)};
-  if (received.state == IoState::kDone && read_header(reader).type == FrameType::kRefused) {
-    mailbox_.fail(decode_error(reader, identity_.ranks));
+  if (meeting == Meeting::kOver) {
+    leave_root(fd);
+  } else if (received.state == IoState::kDone && read_header(reader).type == FrameType::kRefused) {
+    const Error error = decode_error(reader, identity_.ranks);
+    mailbox_.fail(error);
+    leave_root(fd);
+    if (!roots_.empty())
+      leave_roots(encode_error({.type = FrameType::kGiveUp}, as_remote(error, identity_.self)));
   } else {
-    mailbox_.fail({Code::kRemoteError,
-                   "the process that made the unique id ended before the job had met", kNoRank});
+    // Of who has met the others, that process may have left.
+    if (meeting != Meeting::kMet)
+      mailbox_.fail({Code::kRemoteError,
+                     "the process that made the unique id ended before the job had met", kNoRank});
+    leave_root(fd);
   }
-  leave_root(fd);
 }
 
-void Service::finish_meeting(std::optional<Error> failure) {
-  if (meeting_finished_.exchange(true, std::memory_order_relaxed)) return;
-  loop_->post([this, failure = std::move(failure)] {
-    const std::vector<std::byte> packet = failure
-                                              ? encode_error({.type = FrameType::kGiveUp}, *failure)
-                                              : start_frame({.type = FrameType::kDone}).take();
-    while (!roots_.empty()) {
-      const auto root = roots_.begin();
-      static_cast<void>(root->second.channel.send(packet));
-      leave_root(root->first);
-    }
-  });
+void Service::finish_meeting() {
+  if (meeting_.exchange(Meeting::kOver, std::memory_order_relaxed) != Meeting::kOver)
+    loop_->post([this] { leave_roots(done_); });
+}
+
+void Service::give_up_meeting(const Error& error) {
+  if (meeting_.exchange(Meeting::kOver, std::memory_order_relaxed) != Meeting::kOver)
+    loop_->post([this, error] { leave_roots(encode_error({.type = FrameType::kGiveUp}, error)); });
+}
+
+void Service::leave_roots(std::span<const std::byte> last_word) noexcept {
+  while (!roots_.empty()) {
+    const auto root = roots_.begin();
+    root->second.channel.send_last(last_word);
+    leave_root(root->first);
+  }
 }
 
 void Service::leave_root(int fd) {

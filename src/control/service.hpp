@@ -60,11 +60,20 @@ class Service {
   void let_in(const Identity& identity);
   void serve(RequestKind kind, ControlPlane::WaitingHandler handler);
   // Takes over the connection to a root until the meeting is finished: if the root reports a
-  // failure or dies, the mailbox fails.
+  // failure, or dies before this rank has met the others, the mailbox fails.
   void attend_meeting(Channel channel);
-  // Tells the roots, once, that this rank has met everybody and can hear by itself why one of them
-  // ends, or why it has not. stop() says the former.
-  void finish_meeting(std::optional<Error> failure);
+  // This rank has met the others. It stays with the roots, which may still tell it why a rank that
+  // has not gave up.
+  void note_met() { meeting_.store(Meeting::kMet, std::memory_order_relaxed); }
+  // Tells the roots that this rank needs them no longer, as stop() does once it has met.
+  void finish_meeting();
+  // Tells the roots why this rank cannot take part.
+  void give_up_meeting(const Error& error);
+  // May a root still have something to tell?
+  [[nodiscard]] bool attends_meeting() const {
+    const Meeting meeting = meeting_.load(std::memory_order_relaxed);
+    return meeting == Meeting::kBegun || meeting == Meeting::kMet;
+  }
   // `on_death`: once a rank; true where the others are to be told.
   void watch(WatchPlan plan, std::function<bool(Rank)> on_death);
   void watch_closely();
@@ -133,6 +142,7 @@ class Service {
   void say_bye(Connection& connection);
   void hear_root(int fd);
   void leave_root(int fd);
+  void leave_roots(std::span<const std::byte> last_word) noexcept;
   void settle_deaths();
   void look(std::int64_t at_ns);
 
@@ -150,7 +160,8 @@ class Service {
   std::unique_ptr<std::thread> thread_;
   std::uint64_t generation_ = fork_generation();
   bool running_ = true;
-  std::atomic<bool> meeting_finished_ = false;  // relaxed: what follows is posted
+  enum class Meeting : std::uint8_t { kNone, kBegun, kMet, kOver };
+  std::atomic<Meeting> meeting_ = Meeting::kNone;  // relaxed: what follows from it is posted
 
   std::mutex handlers_mutex_;
   // Guarded by handlers_mutex_.
@@ -173,6 +184,7 @@ class Service {
   std::map<ConnectionKey, Connection> connections_;
   PacketBuffer buffer_;
   const std::vector<std::byte> bye_ = start_frame({.type = FrameType::kBye}).take();
+  const std::vector<std::byte> done_ = start_frame({.type = FrameType::kDone}).take();
   struct RootLink {
     Channel channel;
     EventLoop::Token token = 0;

@@ -179,6 +179,7 @@ TEST(Forked, AnIdMadeBeforeTheForkBelongsToTheParentAlone) {
     JoinResult plane = ControlPlane::join(id, rank, self.ranks, {.deadline = patience()});
     ASSERT_TRUE(plane) << plane.error().message;
     ASSERT_TRUE((*plane)->barrier(patience()));
+    ASSERT_TRUE((*plane)->barrier(patience()));  // all have left the root
     // A child that kept the root's sockets would let this wait for nobody.
     const JoinResult again = ControlPlane::join(id, rank, self.ranks, {.deadline = patience()});
     ASSERT_FALSE(again);

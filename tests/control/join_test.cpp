@@ -134,13 +134,13 @@ TEST(Join, ACallOfWhoHasMetNamesTheRankThatHasNot) {
   const control::CheckIn check_in{
       .member = self, .left_ns = kPatienceMs * 1'000'000, .root = {.job = content->key.session}};
   ASSERT_TRUE(control::send_within(*root, control::encode_check_in(check_in), -1, patience()));
-  std::thread rank_0([&] {
+  std::jthread rank_0([&] {
     const JoinResult plane = ControlPlane::join(id, 0, 3, {.deadline = patience()});
     ASSERT_FALSE(plane);
     EXPECT_EQ(plane.error().culprit, 1) << plane.error().message;
   });
   JoinResult met;
-  std::thread rank_2([&] { met = ControlPlane::join(id, 2, 3, {.deadline = patience()}); });
+  std::jthread rank_2([&] { met = ControlPlane::join(id, 2, 3, {.deadline = patience()}); });
   std::vector<std::byte> buffer(control::kMaxPacketBytes);
   const auto told = control::receive_within(*root, buffer, false, -1, patience());
   ASSERT_TRUE(told) << told.error().message;
@@ -487,6 +487,7 @@ TEST(Ids, OfAJobThatHasMetAreRefusedWhileOthersAreServed) {
   run_threads(2, [&](Rank rank) {
     JoinResult plane = ControlPlane::join(id, rank, 2, {.deadline = patience()});
     ASSERT_TRUE(plane) << plane.error().message;
+    ASSERT_TRUE((*plane)->barrier(patience()));
     planes[static_cast<std::size_t>(rank)] = *std::move(plane);
   });
   const JoinResult late = ControlPlane::join(id, 0, 2, {.deadline = Deadline::in_ms(3'600'000)});
