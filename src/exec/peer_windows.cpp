@@ -15,8 +15,10 @@ namespace {
 constexpr std::uint8_t kMostAsked = 4;
 
 // Maps the pages of a piece that exist; a peer must not make any, nor say on which node they lie.
-// Returns whether all exist. What the kernel refuses, or is too old for, faults do later.
-bool map_existing(std::byte* begin, std::uint64_t bytes, bool writable) {
+// Returns whether all exist. For reading, also where they are written: the kernel then maps 16 pages
+// of shared memory at a time, and writable, which takes a third of the time. What it refuses, or is
+// too old for, faults do later.
+bool map_existing(std::byte* begin, std::uint64_t bytes) {
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> exists((bytes + page_bytes - 1) / page_bytes);
   if (::mincore(begin, bytes, exists.data()) != 0) return true;
@@ -25,7 +27,7 @@ bool map_existing(std::byte* begin, std::uint64_t bytes, bool writable) {
   for (auto run = std::find_if(exists.begin(), end, is_there); run != end;) {
     const auto run_end = std::find_if_not(run, end, is_there);
     prefault(begin + static_cast<std::uint64_t>(run - exists.begin()) * page_bytes,
-             static_cast<std::uint64_t>(run_end - run) * page_bytes, writable);
+             static_cast<std::uint64_t>(run_end - run) * page_bytes, false);
     run = std::find_if(run_end, end, is_there);
   }
   return std::all_of(exists.begin(), end, is_there);
@@ -44,7 +46,7 @@ void PeerWindow::prepare(std::uint64_t offset, std::uint64_t bytes) const {
     if (times >= kMostAsked) continue;
     const std::uint64_t begin = piece * kPreparedBytes;
     const bool whole =
-        map_existing(memory.data() - lead + begin, std::min(kPreparedBytes, all - begin), writable);
+        map_existing(memory.data() - lead + begin, std::min(kPreparedBytes, all - begin));
     times = whole ? kMostAsked : static_cast<std::uint8_t>(times + 1);
   }
 }
