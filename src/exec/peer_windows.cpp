@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint8_t kMostAsked = 4;
 
 // Maps the pages of a piece that exist; a peer must not make any, nor say on which node they lie.
-// Returns whether all exist. For reading, also where they are written: the kernel then maps 16 pages
-// of shared memory at a time, and writable, which takes a third of the time. What it refuses, or is
-// too old for, faults do later.
+// Returns whether all exist. For reading, also where they are written: the kernel then maps 16
+// pages of shared memory at a time, and writable, which takes a third of the time. What it refuses,
+// or is too old for, faults do later.
 bool map_existing(std::byte* begin, std::uint64_t bytes) {
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> exists((bytes + page_bytes - 1) / page_bytes);
