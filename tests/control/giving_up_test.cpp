@@ -3,6 +3,7 @@
 // something: it must hear whose fault it was.
 #include "control/link.hpp"
 #include "control/messages.hpp"
+#include "control/root.hpp"
 #include "control/unique_id.hpp"
 #include "job.hpp"
 
@@ -75,6 +76,29 @@ TEST(GivingUp, BeforeTheEndOfTheMeetingIsNamedToWhoHasMet) {
   ASSERT_FALSE(reply);
   EXPECT_EQ(reply.error().culprit, 1) << reply.error().message;
   EXPECT_EQ(reply.error().message, "rank 1 cannot join: it may open no more");
+}
+
+// Once a rank has met the others, the end of the process that made the id is no failure.
+TEST(TheEndOfTheRoot, IsNoFailureOfWhoHasMet) {
+  const UniqueId id = must_create_id();
+  std::vector<std::unique_ptr<ControlPlane>> planes(2);
+  run_threads(2, [&](Rank rank) {
+    JoinResult plane = ControlPlane::join(id, rank, 2, {.deadline = patience()});
+    ASSERT_TRUE(plane) << plane.error().message;
+    (*plane)->serve(RequestKind::kEcho,
+                    [](const Request&) -> Result<HandlerReply> { return HandlerReply{}; });
+    planes[static_cast<std::size_t>(rank)] = *std::move(plane);
+  });
+  retire_root(decode_id(id)->key.session);
+  ASSERT_TRUE(wait_for_roots(patience()));
+  // Each service answers after it has heard of that.
+  for (const Rank rank : {0, 1})
+    ASSERT_TRUE(
+        planes[static_cast<std::size_t>(rank)]->call(1 - rank, RequestKind::kEcho, {}, patience()));
+  run_threads(2, [&](Rank rank) {
+    const Status met = planes[static_cast<std::size_t>(rank)]->barrier(patience());
+    EXPECT_TRUE(met) << met.error().message;
+  });
 }
 
 }  // namespace
