@@ -110,7 +110,9 @@ Result<Channel> Plane::introduce(const RootWay& root_way, Deadline deadline) {
       .member = self_,
       .left_ns = std::max<std::int64_t>(deadline.left_ns(), 0),
       .root = {.number = root_way.number, .roots = options_.roots, .job = options_.key.session}};
-  TUTTI_TRY(send_within(*root, encode_check_in(check_in), stop_->fd(), deadline));
+  // Who listens to the root hears why it hung up, or comes again.
+  const Status sent = send_within(*root, encode_check_in(check_in), stop_->fd(), deadline);
+  if (!sent && sent.error().code != Code::kRemoteError) return tl::unexpected(sent.error());
   return root;
 }
 

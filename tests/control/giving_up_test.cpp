@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank gives up while its job joins, another one because of it, and a third one asks that for
 // something: it must hear whose fault it was.
+#include <atomic>
+
+#include "control/handshake.hpp"
 #include "control/link.hpp"
 #include "control/messages.hpp"
 #include "control/root.hpp"
+#include "control/socket.hpp"
 #include "control/unique_id.hpp"
 #include "job.hpp"
 
@@ -99,6 +103,41 @@ TEST(TheEndOfTheRoot, IsNoFailureOfWhoHasMet) {
     const Status met = planes[static_cast<std::size_t>(rank)]->barrier(patience());
     EXPECT_TRUE(met) << met.error().message;
   });
+}
+
+// It may hang up before the rank has said who it is, or after.
+TEST(TheEndOfTheRoot, RightAfterTheHandshakeIsNamed) {
+  auto listener = listen_local();
+  ASSERT_TRUE(listener);
+  const auto made = decode_id(must_create_id());
+  ASSERT_TRUE(made);
+  IdContent content = *made;
+  content.local = listener->address();
+  const auto id = encode_id(content);
+  ASSERT_TRUE(id);
+  std::atomic<bool> over = false;
+  std::jthread root([&] {
+    std::vector<std::byte> buffer(kMaxHandshakeBytes);
+    while (!over) {
+      Channel guest = accept_from(*listener);
+      if (!guest) continue;
+      Acceptor acceptor(content.key, kRootRank, 0, make_nonce());
+      const auto hello = receive_within(guest, buffer, false, -1, patience());
+      ASSERT_TRUE(hello);
+      ASSERT_EQ(guest.send(acceptor.challenge(std::span(buffer).first(hello->packet_bytes)).packet),
+                IoState::kDone);
+      while (guest.receive(buffer, false).state == IoState::kAgain) {
+      }
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    const JoinResult plane = ControlPlane::join(*id, 0, 2, {.deadline = patience()});
+    ASSERT_FALSE(plane);
+    EXPECT_EQ(plane.error().code, Code::kRemoteError);
+    EXPECT_EQ(plane.error().message,
+              "rank 0 waited for its job to meet: the process that made the unique id has ended");
+  }
+  over = true;
 }
 
 }  // namespace

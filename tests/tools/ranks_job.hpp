@@ -46,12 +46,15 @@ inline pid_t parent_of(pid_t pid) {
 
 using Json = nlohmann::json;
 
+// Far too long, and less than the forked ranks have.
+constexpr std::int64_t kAwaitMs = 25'000;
+
 // The observer's: asks until the job with that session, or without one any job of this process's
 // siblings, is as `wanted` says; null after far too long.
 inline Json await_job(const std::function<bool(const Json& job)>& wanted,
                       const std::string& session = {}) {
   std::string last;
-  for (const Deadline deadline = Deadline::in_ms(60'000); !deadline.passed();) {
+  for (const Deadline deadline = Deadline::in_ms(kAwaitMs); !deadline.passed();) {
     last = run_info("ranks --json --after 0").output;
     const Json all = Json::parse(last, nullptr, false);
     if (all.is_discarded()) continue;
