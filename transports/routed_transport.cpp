@@ -78,6 +78,7 @@ class RoutedTransport final : public Transport {
     return near.bytes > 0 ? near : far_->owed();
   }
   [[nodiscard]] bool connected(Rank peer) const override { return of(peer).connected(peer); }
+  void give_up_if_silent(Rank peer) override { of(peer).give_up_if_silent(peer); }
   [[nodiscard]] bool has_left(Rank peer) const override { return of(peer).has_left(peer); }
   [[nodiscard]] bool shares_with(Rank peer) const override { return of(peer).shares_with(peer); }
   [[nodiscard]] Status health(Rank peer) const override { return of(peer).health(peer); }

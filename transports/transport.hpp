@@ -126,6 +126,9 @@ class Transport {
   // rank and the cause: kRemoteError, or kTimeout if its host was silent for so long that the
   // transport gave it up. User thread; never blocks.
   [[nodiscard]] virtual Status health(Rank /*peer*/) const { return {}; }
+  // The peer's service does not answer: gives its connections up, for health() to say so, where its
+  // host has acknowledged nothing for as long as a silent one is given. User thread; never blocks.
+  virtual void give_up_if_silent(Rank /*peer*/) {}
   // Bytes that this rank has mapped: its own segment and those of peers. The executor counts
   // messages and payload bytes, per connection. Any thread; never blocks.
   [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;

@@ -5,6 +5,8 @@
 #include <netinet/tcp.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdint>
 #include <cstring>
 
 namespace tutti::tcp {
@@ -21,6 +23,12 @@ void set_option(int socket, int level, int option, int value) {
   static_cast<void>(::setsockopt(socket, level, option, &value, sizeof value));
 }
 
+int option_of(int socket, int option) {
+  int value = 0;
+  socklen_t bytes = sizeof value;
+  return ::getsockopt(socket, IPPROTO_TCP, option, &value, &bytes) == 0 ? value : INT_MAX / 1000;
+}
+
 void tune(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -30,6 +38,17 @@ void tune(int socket) {
 }
 
 }  // namespace
+
+bool is_unanswered(int socket) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
+  const std::int64_t given_s =
+      option_of(socket, TCP_KEEPIDLE) +
+      std::int64_t{option_of(socket, TCP_KEEPINTVL)} * option_of(socket, TCP_KEEPCNT);
+  return info.tcpi_retransmits + info.tcpi_probes > 0 &&
+         std::int64_t{info.tcpi_last_ack_recv} >= 1000 * given_s;
+}
 
 SocketName name_of(const TcpAddress& address) {
   SocketName name;

@@ -35,6 +35,11 @@ struct SocketName {
 // The next that has connected; empty, with errno (EAGAIN: none).
 [[nodiscard]] ProcessFd accept_from(int listener);
 
+// Returns whether the other end's host has acknowledged nothing for as long as an idle connection
+// is given, although this one has repeated what it sent, or has asked whether there is room now. A
+// peer that does not read answers that.
+[[nodiscard]] bool is_unanswered(int socket);
+
 // Returns whether accept_from() failed for lack of descriptors or memory, so that the same
 // connection still waits.
 [[nodiscard]] bool is_shortage(int error_number);

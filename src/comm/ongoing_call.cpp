@@ -121,9 +121,10 @@ bool OngoingCall::hopeless() const {
 
 // A process that ends closes its connections, and says goodbye first where it ends in order. A
 // connection that broke otherwise says nothing of the peer: its service thread is asked. One that
-// holds, and a service that cannot be reached, is a network that is cut: that takes the timeout.
+// holds, and a service that cannot be reached, is a network that is cut: that takes the timeout,
+// or, where nothing comes from that host any more, as long as a silent one is given.
 std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
-  const Status health = transport_->health(peer);
+  Status health = transport_->health(peer);
   const bool left = transport_->has_left(peer);
   if (health && !left && (!members_.is_far(peer) || waited_ns < ask_after_ns_)) return std::nullopt;
   if (!members_.is_far(peer)) {
@@ -135,6 +136,10 @@ std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
   const Status asked = board_.ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs));
   if (board_.poisoned()) return std::nullopt;  // looked at in the next round
   const bool answers = asked || asked.error().code != Code::kRemoteError;
+  if (health && !asked) {
+    transport_->give_up_if_silent(peer);
+    health = transport_->health(peer);
+  }
   if (health && !left && (answers || transport_->connected(peer))) return std::nullopt;
   const std::string cause = !health  ? health.error().message
                             : !asked ? asked.error().message

@@ -104,6 +104,14 @@ void ask_silent_peers_soon() {
     }
 }
 
+// Nor does it then of any other.
+void ask_no_idle_peers() {
+  for (int fd = 0; fd < 256; ++fd) {
+    const int no = 0;
+    static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &no, sizeof no));
+  }
+}
+
 // Who sees it first tells the others of its host, whomever they wait for; nobody has died.
 TEST(NetworkFaults, AHostThatIsCutOffIsNamedOnceItHasBeenSilent) {
   NetworkJob job({.op_timeout_ms = 600'000, .filters = false});
@@ -123,6 +131,32 @@ TEST(NetworkFaults, AHostThatIsCutOffIsNamedOnceItHasBeenSilent) {
       [&](NetworkJob& at) {
         ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
         at.networks().cut(1);
+      });
+}
+
+// Of which every connection has sent something: the kernel would repeat that for a quarter of an
+// hour before it asked whether anybody is there.
+TEST(NetworkFaults, AHostThatAcknowledgesNothingIsNamedToo) {
+  NetworkJob job({.op_timeout_ms = 600'000, .filters = false});
+  if (!job.why_not().empty()) GTEST_SKIP() << job.why_not();
+  const Meeting asking, cut, ended;
+  job.run(
+      [&](tuttiComm_t& comm, const ForkedRank& self) {
+        ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
+        ask_silent_peers_soon();
+        ask_no_idle_peers();
+        ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
+        ASSERT_TRUE(cut.wait_for(job.ranks() + 1));
+        const std::string told = sum_until_told(comm, self.rank, self.ranks);
+        EXPECT_THAT(told,
+                    AllOf(HasSubstr("lost its connection to rank "), Not(HasSubstr(" died;"))));
+        EXPECT_TRUE(ended.wait_for(job.ranks()));
+        abort(comm);
+      },
+      [&](NetworkJob& at) {
+        ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
+        at.networks().cut(1);
+        ASSERT_TRUE(cut.wait_for(job.ranks() + 1));
       });
 }
 

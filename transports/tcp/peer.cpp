@@ -49,6 +49,11 @@ const Stream* Peer::broken() const {
   return nullptr;
 }
 
+void Peer::give_up_if_silent() {
+  for (auto& stream : streams_)
+    if (stream) stream->give_up_if_silent();
+}
+
 bool Peer::waits() const {
   for (const auto& stream : streams_)
     if (stream && stream->waits()) return true;

@@ -70,6 +70,8 @@ class Peer final : public Sink {
   [[nodiscard]] bool flushed() const;
   [[nodiscard]] std::uint64_t unacknowledged_bytes() const;
 
+  void give_up_if_silent();
+
   // What the peer has told.
   [[nodiscard]] std::uint64_t done() const { return done_; }
   [[nodiscard]] bool has_left() const { return has_left_; }

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/tcp_socket.hpp"
+
 namespace tutti::tcp {
 namespace {
 
@@ -33,6 +35,10 @@ void Stream::fail_by(int error_number) {
   silenced_ = error_number == ETIMEDOUT || error_number == EHOSTUNREACH ||
               error_number == ENETUNREACH || error_number == EHOSTDOWN;
   fail(text_of(error_number));
+}
+
+void Stream::give_up_if_silent() {
+  if (!down() && is_unanswered(fd())) fail_by(ETIMEDOUT);
 }
 
 void Stream::stop_sending() {

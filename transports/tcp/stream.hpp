@@ -86,6 +86,9 @@ class Stream {
   // Was it the network's silence that ended it, rather than the other end?
   [[nodiscard]] bool silenced() const { return silenced_; }
   void fail(std::string cause);
+  // Fails where the other end's host has not answered for too long. The kernel, which looks for
+  // silence only where nothing waits for an acknowledgement, would take a quarter of an hour.
+  void give_up_if_silent();
 
  private:
   struct Entry {

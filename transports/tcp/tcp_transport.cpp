@@ -73,6 +73,9 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
     return {};
   }
   [[nodiscard]] Status health(Rank rank) const override;
+  void give_up_if_silent(Rank rank) override {
+    if (known(rank) != nullptr) peer_of(rank).give_up_if_silent();
+  }
   void close() override;
 
  private:
