@@ -22,6 +22,8 @@ namespace tutti {
   family(rabenseifner)                      \
   family(circulant)                         \
   family(one_shot)                          \
+  direct_form(one_shot_remote)              \
+  direct_form(one_shot_store)               \
   family(two_shot)                          \
   direct_form(two_shot_remote)              \
   direct_form(two_shot_store)               \

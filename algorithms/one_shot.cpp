@@ -20,8 +20,18 @@
 // same sources in the same order, so that all end with the same bits. Reduce, broadcast, gather and
 // scatter are the star: everybody sends to the root, the root sends to everybody. In a gather and a
 // scatter that is one block for each rank, so (p-1)/p n bytes at the root, the least there is.
+//
+// one_shot:access=remote is the broadcast and the scatter without messages of data: each rank reads
+// what it needs in the root's input. one_shot:access=store is the gather: each rank stores its
+// block into the root's output. Empty messages say "my buffer is there" and "I am done with it".
+//
+//   messages in a row       2, empty; of a broadcast the root hears one for each of 8 parts
+//   bytes moved by a rank   its own part, once: the ranks share the work that would be the root's
+//
+// Win wherever a load or a store in a peer's memory costs less than a copy into a slot and one out
+// of it. The root returns when all are done, and cannot run ahead of them.
+#include "algorithms/direct.hpp"
 #include "algorithms/families.hpp"
-#include "schedule/builder.hpp"
 
 namespace tutti {
 namespace {
@@ -29,6 +39,9 @@ namespace {
 using namespace operands;
 
 constexpr Tag kTag = 0;
+constexpr std::uint32_t kParts = 8;  // of a direct broadcast
+constexpr std::string_view kRemoteName = "one_shot:access=remote";
+constexpr std::string_view kStoreName = "one_shot:access=store";
 
 // One step that sends everything to all others.
 StepBuilder add_spread(Rank p, Rank rank, LaneBuilder& lane) {
@@ -71,16 +84,73 @@ RankProgram scatter_program(Rank p, Rank rank, Rank root) {
   return assemble(std::move(lane));
 }
 
+// In place the root's copy would write what others read, so it copies a part once all have read it,
+// while they read the next.
+RankProgram direct_broadcast(Rank p, Rank rank, Rank root) {
+  LaneBuilder lane("direct");
+  if (rank == root)
+    tell_all(p, rank, lane);
+  else
+    hear(root, lane);
+  for (std::uint32_t part = 0; part < kParts; ++part) {
+    const Span all = chunk(part);
+    if (rank == root) {
+      hear_all(p, rank, lane);
+      lane.step().to(output(all)).from(input(all));
+    } else {
+      lane.step().to(output(all)).from(remote(root, BufferKind::kInput, all));
+      tell(root, lane);
+    }
+  }
+  return assemble(std::move(lane));
+}
+
+RankProgram direct_program(const Problem& problem, Rank rank) {
+  const Rank p = problem.ranks, root = problem.root;
+  if (problem.collective == Collective::kBroadcast) return direct_broadcast(p, rank, root);
+  const Span mine = block_of(rank);
+  LaneBuilder lane("direct");
+  if (rank == root) {
+    tell_all(p, rank, lane);
+    lane.step().to(output(mine)).from(input(mine));
+    hear_all(p, rank, lane);
+    return assemble(std::move(lane));
+  }
+  hear(root, lane);
+  if (problem.collective == Collective::kGather)
+    lane.step().to(remote(root, BufferKind::kOutput, mine)).from(input(mine));
+  else
+    lane.step().to(output(mine)).from(remote(root, BufferKind::kInput, mine));
+  tell(root, lane);
+  return assemble(std::move(lane));
+}
+
 class OneShot final : public Algorithm {
  public:
   constexpr OneShot()
       : Algorithm("one_shot",
                   "1 step, (p-1)*n bytes sent a rank: least latency, one rounding, for small data",
-                  "direct exchange; Shah et al. 2025, MSCCL++ (one-shot all-reduce)") {}
+                  kSource, kParameters) {}
+  // A form that works in its peers' memory.
+  constexpr OneShot(Access access, std::string_view own_name)
+      : Algorithm(own_name,
+                  access == Access::kRemote
+                      ? "each rank reads its part in the root's memory, 2 signals in a row"
+                      : "each rank stores its part into the root's memory, 2 signals in a row",
+                  kSource, kParameters),
+        access_(access) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast, kGather, kScatter});
+    switch (access_) {
+      case Access::kMessages:
+        return is_among(problem.collective, {kAllReduce, kReduce, kBroadcast, kGather, kScatter});
+      case Access::kRemote:
+        return is_among(problem.collective, {kBroadcast, kScatter});
+      case Access::kStore:
+        break;
+    }
+    return problem.collective == Collective::kGather;
   }
 
   [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
@@ -91,13 +161,15 @@ class OneShot final : public Algorithm {
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
     using enum Collective;
     const auto others = static_cast<std::uint32_t>(problem.ranks - 1);
-    const bool single = is_among(problem.collective, {kBroadcast, kScatter});
+    const bool single =
+        access_ == Access::kMessages && is_among(problem.collective, {kBroadcast, kScatter});
     const bool blocks = info_of(problem.collective).blocks;
+    const std::uint32_t parts = access_ == Access::kMessages ? 1 : kParts;
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,
             .root = problem.root,
-            .chunks = blocks ? others + 1 : 1,
+            .chunks = blocks ? others + 1 : parts,
             .max_incoming = single ? std::min(others, 1U) : others,
             .max_per_pair = std::min(others, 1U)};
   }
@@ -109,7 +181,8 @@ class OneShot final : public Algorithm {
 
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
     const Rank p = problem.ranks, root = problem.root;
-    if (p == 1) return copy_alone(problem, 1);
+    if (p == 1) return copy_alone(problem, shape(problem).chunks);
+    if (access_ != Access::kMessages) return direct_program(problem, rank);
     if (problem.collective == Collective::kGather) return gather_program(p, rank, root);
     if (problem.collective == Collective::kScatter) return scatter_program(p, rank, root);
     const Span all = chunk(0);
@@ -128,12 +201,41 @@ class OneShot final : public Algorithm {
     }
     return assemble(std::move(lane));
   }
+
+  [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
+      std::span<const Parameter> given) const override {
+    Access access = Access::kMessages;
+    for (const Parameter& parameter : given) {
+      const std::optional<Access> said = access_in(parameter);
+      if (!said) return refuse(parameter);
+      access = *said;
+    }
+    if (access == Access::kRemote) return std::make_unique<OneShot>(access, kRemoteName);
+    if (access == Access::kStore) return std::make_unique<OneShot>(access, kStoreName);
+    return std::make_unique<OneShot>();
+  }
+
+ private:
+  static constexpr std::string_view kSource =
+      "direct exchange; Shah et al. 2025, MSCCL++ (one-shot all-reduce)";
+  static constexpr std::string_view kParameters = "access=messages|remote|store";
+  Access access_ = Access::kMessages;
 };
 
 }  // namespace
 
 const Algorithm& one_shot() {
   static constinit const NeverDestroyed<OneShot> kOneShot;
+  return kOneShot.value;
+}
+
+const Algorithm& one_shot_remote() {
+  static constinit const NeverDestroyed<OneShot> kOneShot(Access::kRemote, kRemoteName);
+  return kOneShot.value;
+}
+
+const Algorithm& one_shot_store() {
+  static constinit const NeverDestroyed<OneShot> kOneShot(Access::kStore, kStoreName);
   return kOneShot.value;
 }
 

@@ -44,10 +44,13 @@
 //
 // Wins where a store into a peer's memory costs no more than a load: the form that loads writes n
 // and reads 2n - n/p. A reduce-scatter has nothing to store into peers: access=remote is that form.
+// A reduce stores the sum into the root's output alone: all ranks share the root's work. An
+// all-to-all has no direct form: in place, which each rank decides for itself, a rank would write
+// its block over one that its peer has yet to read.
 #include <fmt/core.h>
 
+#include "algorithms/direct.hpp"
 #include "algorithms/families.hpp"
-#include "schedule/builder.hpp"
 
 namespace tutti {
 namespace {
@@ -55,11 +58,8 @@ namespace {
 using namespace operands;
 
 constexpr Tag kTag = 0;
-constexpr Span kNoChunk{.run = 0};
 constexpr std::string_view kRemoteName = "two_shot:access=remote";
 constexpr std::string_view kStoreName = "two_shot:access=store";
-
-enum class Access : std::uint8_t { kMessages, kRemote, kStore };
 
 Span chunk_of(Rank rank) { return chunk(static_cast<std::uint32_t>(rank)); }
 
@@ -99,20 +99,10 @@ RankProgram all_to_all_program(Rank p, Rank rank) {
   return assemble(std::move(lane));
 }
 
-void tell_all(Rank p, Rank rank, LaneBuilder& lane) {
-  StepBuilder step = lane.step().from(input(kNoChunk));
-  for (Rank k = 1; k < p; ++k) step.to(send((rank + k) % p, kTag, kNoChunk));
-}
-
-void hear_all(Rank p, Rank rank, LaneBuilder& lane) {
-  StepBuilder step = lane.step().to(output(kNoChunk));
-  for (Rank k = 1; k < p; ++k) step.from(recv((rank + p - k) % p, kTag, kNoChunk));
-}
-
-// The own chunk in all inputs; the caller may add where else the sum goes.
-StepBuilder reduce_from_all(Rank p, Rank rank, LaneBuilder& lane) {
+// The own chunk in all inputs; the caller says where the sum goes, or where else.
+StepBuilder reduce_from_all(Rank p, Rank rank, Operand to, LaneBuilder& lane) {
   const Span mine = chunk_of(rank);
-  StepBuilder gather = lane.step().to(output(mine)).finish();
+  StepBuilder gather = lane.step().to(to).finish();
   for (Rank peer = 0; peer < p; ++peer)
     gather.from(peer == rank ? input(mine) : remote(peer, BufferKind::kInput, mine));
   return gather;
@@ -121,7 +111,7 @@ StepBuilder reduce_from_all(Rank p, Rank rank, LaneBuilder& lane) {
 void add_remote_reduce_scatter(Rank p, Rank rank, LaneBuilder& lane) {
   tell_all(p, rank, lane);
   hear_all(p, rank, lane);
-  reduce_from_all(p, rank, lane);
+  reduce_from_all(p, rank, output(chunk_of(rank)), lane);
 }
 
 // After a tell_all that says that the own chunk is complete. In place the output is the input: the
@@ -129,7 +119,7 @@ void add_remote_reduce_scatter(Rank p, Rank rank, LaneBuilder& lane) {
 void add_remote_all_gather(Rank p, Rank rank, LaneBuilder& lane) {
   for (Rank k = 1; k < p; ++k) {
     const Rank peer = (rank + k) % p;
-    lane.step().to(output(kNoChunk)).from(recv(peer, kTag, kNoChunk));
+    hear(peer, lane);
     const Span theirs = chunk_of(peer);
     lane.step().to(output(theirs)).from(remote(peer, BufferKind::kOutput, theirs));
   }
@@ -149,18 +139,28 @@ RankProgram remote_program(const Problem& problem, Rank rank) {
   return assemble(std::move(lane));
 }
 
-RankProgram store_program(const Problem& problem, Rank rank) {
-  const Rank p = problem.ranks;
+// The step that stores the own chunk wherever it belongs.
+void store_own(const Problem& problem, Rank rank, LaneBuilder& lane) {
+  const Rank p = problem.ranks, root = problem.root;
   const Span mine = chunk_of(rank);
-  LaneBuilder lane("direct");
-  tell_all(p, rank, lane);
-  hear_all(p, rank, lane);
+  if (problem.collective == Collective::kReduce) {
+    const bool here = rank == root;
+    reduce_from_all(p, rank, here ? output(mine) : remote(root, BufferKind::kOutput, mine), lane);
+    return;
+  }
   StepBuilder own = problem.collective == Collective::kAllGather
                         ? lane.step().to(output(mine)).from(input(mine))
-                        : reduce_from_all(p, rank, lane);
+                        : reduce_from_all(p, rank, output(mine), lane);
   for (Rank k = 1; k < p; ++k) own.to(remote((rank + k) % p, BufferKind::kOutput, mine));
-  tell_all(p, rank, lane);
-  hear_all(p, rank, lane);
+}
+
+RankProgram store_program(const Problem& problem, Rank rank) {
+  LaneBuilder lane("direct");
+  tell_all(problem.ranks, rank, lane);
+  hear_all(problem.ranks, rank, lane);
+  store_own(problem, rank, lane);
+  tell_all(problem.ranks, rank, lane);
+  hear_all(problem.ranks, rank, lane);
   return assemble(std::move(lane));
 }
 
@@ -189,20 +189,20 @@ class TwoShot final : public Algorithm {
       case Access::kStore:
         break;
     }
-    return is_among(problem.collective, {kAllReduce, kAllGather});
+    return is_among(problem.collective, {kAllReduce, kAllGather, kReduce});
   }
 
   [[nodiscard]] bool in_rank_order(const Problem& problem) const override {
     using enum Collective;
-    return is_among(problem.collective, {kAllReduce, kReduceScatter});
+    return is_among(problem.collective, {kAllReduce, kReduceScatter, kReduce});
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
     return pairwise_shape(name, problem);
   }
 
-  [[nodiscard]] Symmetry symmetry(const Problem& /*problem*/) const override {
-    return {.groups = Move::kShift};
+  [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {
+    return {.groups = info_of(problem.collective).rooted ? Move::kNone : Move::kShift};
   }
 
   [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
@@ -227,13 +227,9 @@ class TwoShot final : public Algorithm {
       std::span<const Parameter> given) const override {
     Access access = Access::kMessages;
     for (const Parameter& parameter : given) {
-      if (parameter.key != "access") return refuse(parameter);
-      if (parameter.value == "remote")
-        access = Access::kRemote;
-      else if (parameter.value == "store")
-        access = Access::kStore;
-      else if (parameter.value != "messages")
-        return refuse(parameter);
+      const std::optional<Access> said = access_in(parameter);
+      if (!said) return refuse(parameter);
+      access = *said;
     }
     if (access == Access::kRemote) return std::make_unique<TwoShot>(access, kRemoteName);
     if (access == Access::kStore) return std::make_unique<TwoShot>(access, kStoreName);

@@ -142,7 +142,7 @@ void Operation::finish() {
 
 void Operation::withdraw() {
   if (plan_ == nullptr) return;
-  if (plan_->plan.stores) members_.control().watch_closely();
+  if (signature_.in_windows && !plan_->plan.remotes.empty()) members_.control().watch_closely();
   const Rank storing =
       plan_->executor->withdraw([this](Rank peer) { return members_.has_died(peer); });
   if (storing == kNoRank) return;

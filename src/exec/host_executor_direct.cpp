@@ -133,11 +133,11 @@ bool HostExecutor::still_lent(const PlanStep& step) {
   return true;
 }
 
-// Whoever stores into this rank's memory is among those whose memory it uses itself.
+// Outside of windows no other process stores.
 Rank HostExecutor::withdraw(const std::function<bool(Rank)>& gone, std::int64_t wait_ns) {
   if (plan_.remotes.empty()) return kNoRank;
   direct_.own->withdraw();
-  if (!plan_.stores || all_mapped_) return kNoRank;
+  if (!args_.in_windows || all_mapped_) return kNoRank;
   const Deadline deadline = Deadline::in_ns(wait_ns);
   Waiter waiter({.spins = 100});
   for (std::size_t i = 0; i < direct_.peers.size(); ++i) {

@@ -96,22 +96,24 @@ bool suits(const Candidate& candidate, std::uint64_t message) {
          (message >= kLeastBytes && message <= candidate.message_bytes);
 }
 
-// What a call that may repeat takes beyond its price: of several slices it does not, and of one
-// each step beside those of the path, which has a message of its own. Among two ranks the rooted
-// ones come in rows, in which the lanes of one call gain nothing by overlapping: each end works on
-// all operands.
+// What a call that may repeat takes beyond its price: of several slices it does not, nor in peers'
+// memory, where no root runs ahead of the others; and of one each step beside those of the path,
+// which has a message of its own. Among two ranks the rooted ones come in rows, in which the lanes
+// of one call gain nothing by overlapping: each end works on all operands.
 double small_call_ns(const Settings& settings, const Contender& contender, const HostCosts& costs,
                      std::uint64_t bytes, std::uint64_t slices) {
   const ScheduleCounts& counts = contender.counts;
   const bool may_repeat = bytes <= kMostStraightBytes && counts.far_depth == 0;
   if (!may_repeat || counts.ranks > settings.cores) return 0;
   if (slices > 1) return costs.slices_ns;
+  const bool rooted = info_of(contender.problem.collective).rooted;
+  if (works_in_peers(counts)) return rooted ? costs.rooted_ns : costs.slices_ns;
   const auto beyond = [](std::uint64_t all, std::uint64_t some) {
     return static_cast<double>(all - std::min(all, some));
   };
   double ns = costs.other_message_ns * (beyond(counts.max_steps, counts.lane_steps) +
                                         beyond(counts.path_steps, counts.depth + 1));
-  if (counts.ranks == 2 && info_of(contender.problem.collective).rooted) {
+  if (counts.ranks == 2 && rooted) {
     const double piece = static_cast<double>(bytes) / counts.chunks;
     if (piece * counts.max_message_chunks > kShortPayloadBytes) ns += costs.long_message_ns;
     ns += piece * costs.beta_ns_per_byte * beyond(2 * counts.max_operands, counts.path_operands);

@@ -321,6 +321,9 @@ void flatten(Plan& plan, const RankProgram& program, const ConnectionNumbers& nu
       plan.waits.insert(plan.waits.end(), step.waits.begin(), step.waits.end());
     }
   }
+  // Who works in this rank's memory has been told so.
+  if (plan.options.protocol == Protocol::kDirect)
+    for (const ConnectionSpec& spec : plan.sends) number_of(plan.remotes, spec.destination);
 }
 
 // Proofs made in this process, so that ranks that are threads and repeated compiles prove once.

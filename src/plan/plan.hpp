@@ -95,8 +95,8 @@ struct Plan {
   std::vector<PlanOperand> operands;
   std::vector<Wait> waits;
   std::vector<ConnectionSpec> sends, recvs;
-  std::vector<Rank> remotes;  // whose memory is read or written
-  bool stores = false;        // it is written
+  std::vector<Rank> remotes;  // whose memory is read or written, and who may do so in this rank's
+  bool stores = false;        // this rank writes theirs
 
   // The cut of a call's data, `count` as in Call, with the fewest slices with which every message
   // fits. More than kMaxSlices: refuse the call.

@@ -12,11 +12,16 @@ namespace {
 
 // Threads of ranks may outlive main. Made before any family, so destroyed after all that is; what
 // a family that was destroyed answers, UndefinedBehaviorSanitizer tells.
+bool supports_any(const Algorithm& algorithm) {
+  for (std::size_t c = 1; c < kCollectiveCount; ++c)
+    if (algorithm.supports({.collective = static_cast<Collective>(c), .ranks = 4})) return true;
+  return false;
+}
 struct AfterMain {
   ~AfterMain() {
     for (const auto& list : {all_algorithms(), direct_algorithms()})
       for (const Algorithm* algorithm : list)
-        if (!algorithm->supports({.collective = Collective::kAllReduce, .ranks = 4})) std::_Exit(1);
+        if (!supports_any(*algorithm)) std::_Exit(1);
   }
 } const after_main;
 
@@ -43,18 +48,30 @@ TEST(Registry, ParametersMakeVariantsThatStay) {
             "circulant:radix=3");
 }
 
+int remotes_of(const Schedule& schedule) {
+  int remotes = 0;
+  for (const RankProgram& program : schedule.ranks)
+    for (const Lane& lane : program.lanes)
+      for (const Step& step : lane.steps)
+        for (const auto* side : {&step.destinations, &step.sources})
+          for (const Operand& operand : *side)
+            if (operand.kind == OperandKind::kRemote) ++remotes;
+  return remotes;
+}
+
 TEST(Registry, DirectFormsAreFoundByTheirNameAndHaveRemoteOperands) {
   ASSERT_FALSE(direct_algorithms().empty());
   for (const Algorithm* algorithm : direct_algorithms()) {
     EXPECT_EQ(*find_algorithm(algorithm->name), algorithm);
     EXPECT_LE(algorithm->summary.size(), 100U);
-    std::uint64_t remotes = 0;
-    for (const Lane& lane :
-         algorithm->program({.collective = Collective::kAllReduce, .ranks = 3}, 0).lanes)
-      for (const Step& step : lane.steps)
-        for (const Operand& operand : step.sources)
-          if (operand.kind == OperandKind::kRemote) ++remotes;
-    EXPECT_GT(remotes, 0U) << algorithm->name;
+    int collectives = 0;
+    for (std::size_t c = 1; c < kCollectiveCount; ++c) {
+      const Problem problem{.collective = static_cast<Collective>(c), .ranks = 3};
+      if (!algorithm->supports(problem)) continue;
+      ++collectives;
+      EXPECT_GT(remotes_of(*build_schedule(*algorithm, problem)), 0) << algorithm->name << " " << c;
+    }
+    EXPECT_GT(collectives, 0) << algorithm->name;
   }
 }
 
@@ -144,9 +161,10 @@ TEST(Registry, EveryFamilyTakesTheParametersThatItNames) {
     EXPECT_EQ(refusal, fmt::format("{} does not accept 'colour=red'; it takes {}", algorithm->name,
                                    algorithm->parameters));
   }
-  EXPECT_EQ(with_parameters, 4U);
+  EXPECT_EQ(with_parameters, 5U);
   for (const char* name :
        {"ring:exchange=next", "ring:exchange=neighbours", "circulant:radix=2", "circulant:radix=64",
+        "one_shot:access=messages", "one_shot:access=remote", "one_shot:access=store",
         "two_shot:access=messages", "two_shot:access=remote", "two_shot:access=store",
         "hierarchical:form=leader", "hierarchical:form=rails",
         "hierarchical:inner=ring:outer=tree:groups=4+4+1", "hierarchical:groups=2x4",

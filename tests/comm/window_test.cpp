@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/collective.hpp"
 #include "forked_job.hpp"
 #include "job.hpp"
 
@@ -109,6 +110,79 @@ std::string gather(tuttiComm_t comm, int rank, int ranks, std::int32_t* in, std:
   return {};
 }
 
+struct Rooted {
+  Collective collective;
+  const char* plan;
+};
+constexpr Rooted kRooted[] = {{Collective::kBroadcast, "broadcast:one_shot:access=remote"},
+                              {Collective::kScatter, "scatter:one_shot:access=remote"},
+                              {Collective::kGather, "gather:one_shot:access=store"},
+                              {Collective::kReduce, "reduce:two_shot:access=store"}};
+
+// Of the whole data of fill() by rank `from`, or of each rank's block.
+tuttiResult_t call_rooted(tuttiComm_t comm, Collective collective, const std::int32_t* in,
+                          std::int32_t* out, std::size_t count, int root) {
+  switch (collective) {
+    case Collective::kBroadcast:
+      return tuttiBroadcast(in, out, count, tuttiInt32, root, comm, nullptr);
+    case Collective::kScatter:
+      return tuttiScatter(in, out, count, tuttiInt32, root, comm, nullptr);
+    case Collective::kGather:
+      return tuttiGather(in, out, count, tuttiInt32, root, comm, nullptr);
+    default:
+      return tuttiReduce(in, out, count, tuttiInt32, tuttiSum, root, comm, nullptr);
+  }
+}
+
+// Returns what is wrong with rank's output of a rooted call in windows, or "". A root of an even
+// number calls in place.
+std::string rooted(tuttiComm_t comm, int rank, int ranks, Collective collective, std::int32_t* in,
+                   std::int32_t* out, std::size_t count, int root) {
+  const bool blocks = collective == Collective::kScatter || collective == Collective::kGather;
+  if (blocks) count /= static_cast<std::size_t>(ranks);
+  const auto block = [&](std::int32_t* data, int of) {
+    return data + static_cast<std::size_t>(of) * count;
+  };
+  const bool in_place = rank == root && root % 2 == 0;
+  if (in_place) {
+    out = collective == Collective::kScatter ? block(in, root) : in;
+    in = collective == Collective::kGather ? block(out, root) : in;
+  }
+  if (collective == Collective::kScatter)
+    for (int r = 0; rank == root && r < ranks; ++r) fill(block(in, r), count, r);
+  else
+    fill(in, count, rank);
+  if (call_rooted(comm, collective, in, out, count, root) != tuttiSuccess)
+    return tuttiGetLastError(comm);
+  if (collective == Collective::kReduce) return rank == root ? check(out, count, ranks) : "";
+  std::vector<std::int32_t> want(count);
+  for (int r = 0; r < (collective == Collective::kGather ? ranks : 1); ++r) {
+    if (collective == Collective::kGather && rank != root) break;
+    fill(want.data(), count,
+         collective == Collective::kGather      ? r
+         : collective == Collective::kBroadcast ? root
+                                                : rank);
+    if (!std::equal(want.begin(), want.end(), block(out, r)))
+      return "the block of rank " + std::to_string(r) + " is wrong";
+  }
+  return {};
+}
+
+void run_rooted_in_windows(tuttiComm_t comm, int rank, int ranks, const Buffers& buffers) {
+  for (const auto& [collective, plan] : kRooted) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, plan), tuttiSuccess) << tuttiGetLastError(comm);
+    for (const std::size_t count : kSizes)
+      for (int root = 0; root < ranks; ++root) {
+        const auto in = static_cast<std::size_t>(rank) % 2;
+        ASSERT_EQ(
+            rooted(comm, rank, ranks, collective, buffers.part(in), buffers.part(2), count, root),
+            "")
+            << plan << " root " << root << " count " << count;
+        EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local") << plan;
+      }
+  }
+}
+
 // Every size, in place on some ranks, at offsets that differ between ranks.
 void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
   const Buffers buffers(3);
@@ -125,6 +199,7 @@ void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
     }
   }
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "auto"), tuttiSuccess);
+  run_rooted_in_windows(comm, rank, ranks, buffers);
   EXPECT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess) << tuttiGetLastError(comm);
 }
 
@@ -360,15 +435,23 @@ TEST(Windows, ARankThatDiesInsteadIsNamed) {
                 {2});
 }
 
-// The buffers of a rank that was killed between windowed calls, or in the middle of one.
-void die_in_windows(const char* name) {
+// The buffers of a rank that was killed between windowed calls, or in the middle of one; of a
+// rooted one the root is rank 1, or rank 0.
+void die_in_windows(const char* name, Collective collective = Collective::kAllReduce,
+                    int root = 0) {
   const Meeting summed;
   run_processes(3,
                 [&](tuttiComm_t& comm, const ForkedRank& self) {
                   const Buffers buffers;
                   register_all(comm, buffers);
                   EXPECT_EQ(tuttiCommSetAlgorithm(comm, name), tuttiSuccess);
-                  EXPECT_EQ(sum(comm, self.rank, 3, buffers.part(0), buffers.part(1), kMost), "");
+                  const auto call = [&] {
+                    std::int32_t *const in = buffers.part(0), *const out = buffers.part(1);
+                    return collective == Collective::kAllReduce
+                               ? sum(comm, self.rank, 3, in, out, kMost)
+                               : rooted(comm, self.rank, 3, collective, in, out, kMost, root);
+                  };
+                  EXPECT_EQ(call(), "");
                   ASSERT_TRUE(summed.wait_for(3));
                   std::atomic<int> calls{0};
                   std::jthread killer([&] {
@@ -380,7 +463,7 @@ void die_in_windows(const char* name) {
                   while (error.empty()) {
                     calls = 1;
                     calls.notify_all();
-                    error = sum(comm, self.rank, 3, buffers.part(0), buffers.part(1), kMost);
+                    error = call();
                   }
                   EXPECT_THAT(error, HasSubstr("rank 1 (pid"));
                   EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
@@ -391,6 +474,11 @@ void die_in_windows(const char* name) {
 
 TEST(Windows, ARankThatDiesInACallIsNamed) { die_in_windows(kDirect); }
 TEST(Windows, ARankThatDiesWhileItStoresIsNamed) { die_in_windows(kStore); }
+// As the root, and as one of the others.
+TEST(Windows, ARankThatDiesInARootedCallIsNamed) {
+  for (const auto& [collective, plan] : kRooted)
+    for (const int root : {0, 1}) die_in_windows(plan, collective, root);
+}
 
 TEST(Windows, AnAbortEndsARegistrationThatOthersWaitIn) {
   run_processes(2, [](tuttiComm_t& comm, const ForkedRank& self) {

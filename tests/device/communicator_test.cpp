@@ -18,6 +18,7 @@
 #include "algorithms/algorithm.hpp"
 #include "gpu_rank.hpp"
 #include "kernels/device/small_float.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 
 namespace tutti::test {
 namespace {
@@ -120,7 +121,8 @@ std::vector<std::string> all_names() {
   for (const Algorithm* const algorithm : all_algorithms())
     for (const char* const protocol : {"@flagged", "@cells", "@ll8", "@ll16", "@ll128", "@slots"})
       names.push_back(std::string(algorithm->name) + protocol);
-  for (const Algorithm* const algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
+  for (const Algorithm* const algorithm : test::direct_forms(Collective::kAllReduce))
+    names.emplace_back(algorithm->name);
   return names;
 }
 

@@ -15,6 +15,7 @@
 
 #include "device/executor.hpp"
 #include "emulated_platform.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/seed.hpp"
 
 namespace tutti::test {
@@ -145,7 +146,8 @@ std::vector<std::string> all_names() {
     for (const char* const protocol :
          {"", "@cells", "@ll8", "@ll16:replicas=2", "@ll128", "@slots:replicas=2:slot=4K"})
       names.push_back(std::string(algorithm->name) + protocol);
-  for (const Algorithm* const algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
+  for (const Algorithm* const algorithm : test::direct_forms(Collective::kAllReduce))
+    names.emplace_back(algorithm->name);
   return names;
 }
 
@@ -598,8 +600,9 @@ TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
         EXPECT_TRUE(one_device) << name << ", " << bytes;
         seen = true;
       }
-    EXPECT_TRUE(choice.choose(forced(std::string(direct_algorithms().front()->name)), kAmongEight,
-                              1 << 20));
+    EXPECT_TRUE(
+        choice.choose(forced(std::string(test::direct_forms(Collective::kAllReduce).front()->name)),
+                      kAmongEight, 1 << 20));
   }
   EXPECT_TRUE(seen);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/device/folds.hpp"
 #include "lane_job.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/seed.hpp"
 
 namespace tutti::test {
@@ -80,7 +81,7 @@ TEST(LaneCosts, AStepOfSlotsHasOneFence) {
 
 // Whatever the bytes of a slice: what is copied or read from a peer's memory is not cut.
 TEST(LaneCosts, BarriersOfDirectPlansDoNotGrowWithBytes) {
-  for (const Algorithm* algorithm : direct_algorithms())
+  for (const Algorithm* algorithm : test::direct_forms(Collective::kAllReduce))
     for (const std::int32_t ranks : {2, 4, 8}) {
       LaneJob job(*algorithm, ranks, Messages::kCells, direct_options(1 << 20));
       const Costs small = costs_of(job, 1000, 2), large = costs_of(job, 200'000, 2);

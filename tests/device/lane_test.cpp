@@ -13,6 +13,7 @@
 #include "kernels/device/folds.hpp"
 #include "kernels/reduce_copy.hpp"
 #include "lane_job.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/sanitizers.hpp"
 #include "tests/seed.hpp"
 
@@ -74,7 +75,7 @@ std::vector<Case> all_cases() {
     for (const Messages messages :
          {Messages::kSlots, Messages::kCells, Messages::kLl8, Messages::kLl16, Messages::kLl128})
       cases.push_back({algorithm, messages});
-  for (const Algorithm* algorithm : direct_algorithms())
+  for (const Algorithm* algorithm : test::direct_forms(Collective::kAllReduce))
     cases.push_back({algorithm, Messages::kCells});
   return cases;
 }
@@ -84,7 +85,7 @@ class Lanes : public testing::TestWithParam<Case> {};
 TEST_P(Lanes, SumExactly) {
   const Case& c = GetParam();
   PlanOptions options = options_for(c.messages);
-  const auto direct = direct_algorithms();
+  const auto direct = test::direct_forms(Collective::kAllReduce);
   if (std::ranges::find(direct, c.algorithm) != direct.end()) {
     options.protocol = Protocol::kDirect;
     options.slot_bytes = 4096;

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "local_fabric.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 
 namespace tutti::test {
 namespace {
@@ -52,7 +53,7 @@ void add_orders(std::vector<Case>& cases) {
       cases.push_back({algorithm, ranks, Protocol::kFlagged, 1, 2, PeerAccess::kMapped, seed});
       cases.push_back({algorithm, ranks, Protocol::kSlots, 2, 2, PeerAccess::kMapped, seed, 2});
     }
-    for (const Algorithm* algorithm : direct_algorithms())
+    for (const Algorithm* algorithm : test::direct_forms(Collective::kAllReduce))
       cases.push_back({algorithm, ranks, Protocol::kDirect, 1, 2,
                        stores(*algorithm) ? PeerAccess::kMapped : PeerAccess::kAttach, seed});
   }
@@ -74,7 +75,7 @@ std::vector<Case> all_cases() {
            {std::tuple{Protocol::kFlagged, 1u, 2u}, std::tuple{Protocol::kSlots, 1u, 2u},
             std::tuple{Protocol::kSlots, 2u, 2u}, std::tuple{Protocol::kSlots, 3u, 4u}})
         cases.push_back({algorithm, ranks, protocol, replicas, slots});
-  for (const Algorithm* algorithm : direct_algorithms())
+  for (const Algorithm* algorithm : test::direct_forms(Collective::kAllReduce))
     for (const std::int32_t ranks : {1, 2, 3, 4, 5, 8, 16})
       for (const PeerAccess access : {PeerAccess::kMapped, PeerAccess::kAttach})
         for (const std::uint32_t replicas : {1u, 2u})
@@ -368,25 +369,29 @@ TEST(ExecutorFaults, ForeignSignatureStopsTheReceiver) {
   EXPECT_FALSE(first->done());
 }
 
-// Two ranks of a direct plan over `access`; rank 1 gives up once both have begun.
-void give_up_in_the_middle(const char* name, PeerAccess access) {
+// Two ranks of a direct plan over `access`; rank 1, the root if there is one, gives up once both
+// have begun.
+void give_up_in_the_middle(const char* name, PeerAccess access,
+                           Collective collective = Collective::kAllReduce) {
   LocalFabric fabric(2, kArenaBytes, access);
   std::vector<Plan> plans;
   for (Rank r = 0; r < 2; ++r)
     plans.push_back(*compile_plan(**find_algorithm(name),
-                                  {.collective = Collective::kAllReduce, .ranks = 2},
+                                  {.collective = collective, .ranks = 2, .root = 1},
                                   {.protocol = Protocol::kDirect}, r));
   auto first = fabric.bind(plans[0]), second = fabric.bind(plans[1]);
-  std::vector<float> in(1000, 1), out(1000);
-  const Call call{.collective = Collective::kAllReduce,
-                  .input = in.data(),
-                  .output = out.data(),
-                  .count = in.size()};
+  std::vector<float> in(2000, 1), out(2000), root_out(2000);
+  const Call call{
+      .collective = collective, .input = in.data(), .output = out.data(), .count = 1000, .root = 1};
+  Call root_call = call;
+  root_call.output = root_out.data();
   const OperationArgs args{.call = &call,
                            .kernel = reduce_copy_kernel(DataType::kFloat32, ReduceOp::kSum),
                            .operation = 1};
+  OperationArgs root_args = args;
+  root_args.call = &root_call;
   ASSERT_TRUE(first->start(args));
-  ASSERT_TRUE(second->start(args));
+  ASSERT_TRUE(second->start(root_args));
   second->advance();  // has told that its input is there
   EXPECT_EQ(second->withdraw([](Rank) { return false; }), kNoRank);
   first->advance();
@@ -396,6 +401,10 @@ void give_up_in_the_middle(const char* name, PeerAccess access) {
   EXPECT_FALSE(first->done());
   EXPECT_EQ(first->traffic().stored_bytes, 0U);
   EXPECT_THAT(out, testing::Each(0.0F));
+  if (collective == Collective::kGather || collective == Collective::kReduce) {
+    const auto block = std::span(root_out).first(1000);  // rank 0's; the root has filled its own
+    EXPECT_THAT(std::vector(block.begin(), block.end()), testing::Each(0.0F));
+  }
 }
 
 TEST(ExecutorFaults, APeerThatGivesUpIsNotReadByLoads) {
@@ -406,6 +415,14 @@ TEST(ExecutorFaults, APeerThatGivesUpIsNotReadByAttach) {
 }
 TEST(ExecutorFaults, APeerThatGivesUpIsNotStoredTo) {
   give_up_in_the_middle("two_shot:access=store", PeerAccess::kMapped);
+}
+// It uses nobody's memory itself.
+TEST(ExecutorFaults, ARootThatGivesUpIsNotUsed) {
+  for (const PeerAccess access : {PeerAccess::kMapped, PeerAccess::kAttach})
+    for (const Collective collective : {Collective::kBroadcast, Collective::kScatter})
+      give_up_in_the_middle("one_shot:access=remote", access, collective);
+  give_up_in_the_middle("one_shot:access=store", PeerAccess::kMapped, Collective::kGather);
+  give_up_in_the_middle("two_shot:access=store", PeerAccess::kMapped, Collective::kReduce);
 }
 
 TEST(ExecutorFaults, NothingIsStoredIntoOtherProcessesOutsideOfWindows) {

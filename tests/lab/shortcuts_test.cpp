@@ -12,6 +12,7 @@
 #include "lab/event_price.hpp"
 #include "model/event_graph.hpp"
 #include "networks.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 
 namespace tutti {
 namespace {
@@ -37,7 +38,8 @@ const Place kPlaces[] = {
 std::vector<std::string> names() {
   std::vector<std::string> all;
   for (const Algorithm* algorithm : all_algorithms()) all.emplace_back(algorithm->name);
-  for (const Algorithm* algorithm : direct_algorithms()) all.emplace_back(algorithm->name);
+  for (const Algorithm* algorithm : test::direct_forms(Collective::kAllReduce))
+    all.emplace_back(algorithm->name);
   return all;
 }
 

@@ -16,6 +16,7 @@
 
 #include "schedule/passes.hpp"
 #include "schedule/verifier.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 
 namespace tutti::test {
 namespace {
@@ -256,7 +257,8 @@ TEST(Plan, WhatRunsInAnotherOrderIsProved) {
   std::mt19937 random(kSeed);
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   std::vector<const Algorithm*> algorithms(all_algorithms().begin(), all_algorithms().end());
-  algorithms.insert(algorithms.end(), direct_algorithms().begin(), direct_algorithms().end());
+  const auto direct_ones = test::direct_forms(Collective::kAllReduce);
+  algorithms.insert(algorithms.end(), direct_ones.begin(), direct_ones.end());
   for (const Algorithm* algorithm : algorithms)
     for (std::int32_t ranks = 1; ranks <= 9; ++ranks) {
       std::vector<Rank> rank_at(static_cast<std::size_t>(ranks));
@@ -273,8 +275,7 @@ TEST(Plan, WhatRunsInAnotherOrderIsProved) {
       EXPECT_EQ(after->depth, before->depth);
       EXPECT_EQ(after->messages, before->messages);
       EXPECT_EQ(after->max_sent_chunks, before->max_sent_chunks);
-      const bool direct =
-          std::ranges::find(direct_algorithms(), algorithm) != direct_algorithms().end();
+      const bool direct = std::ranges::find(direct_ones, algorithm) != direct_ones.end();
       const PlanOptions options{.protocol = direct ? Protocol::kDirect : Protocol::kSlots,
                                 .replicas = 2,
                                 .slot_bytes = 4096,

@@ -13,6 +13,7 @@
 #include "schedule/passes.hpp"
 #include "schedule/unroll.hpp"
 #include "schedule/verifier.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 
 namespace tutti {
 namespace {
@@ -33,7 +34,8 @@ constexpr std::int32_t kAllSubsets = 8;  // up to so many ranks, every subset in
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const Algorithm* algorithm : all_algorithms()) names.emplace_back(algorithm->name);
-  for (const Algorithm* algorithm : direct_algorithms()) names.emplace_back(algorithm->name);
+  for (const Algorithm* algorithm : test::direct_forms(Collective::kAllReduce))
+    names.emplace_back(algorithm->name);
   for (const char* variant :
        {"ring:exchange=neighbours", "circulant:radix=3", "hierarchical:form=leader",
         "hierarchical:inner=ring:outer=pat", "hierarchical:inner=rabenseifner:outer=butterfly",
