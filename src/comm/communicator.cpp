@@ -269,10 +269,14 @@ Status Communicator::add_window(const WindowRequest& request) {
                       "hosts; split it by host first (tuttiCommSplit)");
   const Membership::ScopedGathering here(members_, Gathering::kWindow);
   Result<Status> added = windows_->add(request, Deadline::in_ns(config().op_timeout_ns));
+  plans_->note_windows();
   return added ? *std::move(added) : tl::unexpected(members_.broken(added.error()));
 }
 
-Status Communicator::remove_window(std::uint64_t id) { return windows_->remove(id); }
+Status Communicator::remove_window(std::uint64_t id) {
+  plans_->note_windows();
+  return windows_->remove(id);
+}
 
 Result<std::uint64_t> Communicator::register_memory(std::span<std::byte> memory) {
   std::uint64_t key = 0;

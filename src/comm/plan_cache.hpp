@@ -99,8 +99,9 @@ class PlanCache {
   [[nodiscard]] BoundPlan* last_bound() const { return last_plan_; }
   void note_last_plan(BoundPlan& plan) { last_plan_ = &plan; }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
-  // Whether memory lies in windows is a question only where there are some.
-  [[nodiscard]] bool without_windows() const { return windows_.empty(); }
+  // Windows have come or gone, so that calls may have other plans.
+  void note_windows() { ++generation_; }
+  [[nodiscard]] const WindowTable& windows() const { return windows_; }
   // What all plans have sent.
   [[nodiscard]] TrafficCounters traffic() const;
   // The ranks to which some plan has a connection.

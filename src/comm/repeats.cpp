@@ -22,6 +22,11 @@ bool Repeats::take(Kept& kept, const SmallCall& call) const {
   const std::uint64_t input_base = from - kept.input_shift, output_base = to - kept.output_shift;
   const bool overlap = from < to + kept.output_bytes && to < from + kept.input_bytes;
   if (input && output && overlap && input_base != output_base) return false;
+  const WindowTable& windows = communicator_.plans().windows();
+  const bool in_windows = !windows.empty() &&
+                          (!input || windows.cover(call.input, kept.input_bytes)) &&
+                          (!output || windows.cover(call.output, kept.output_bytes));
+  if (in_windows != kept.signature.in_windows) return false;
   kept.input = call.input;
   kept.output = call.output;
   kept.input_base = input_base;
@@ -35,8 +40,8 @@ bool Repeats::can_run(const Kept& kept) const {
       ((kept.input_bytes > 0 && device::driver_knows_for_device(kept.input)) ||
        (kept.output_bytes > 0 && device::driver_knows_for_device(kept.output))))
     return false;
-  return kept.generation == plans.generation() && plans.without_windows() &&
-         communicator_.members().is_open() && !communicator_.members().disturbed();
+  return kept.generation == plans.generation() && communicator_.members().is_open() &&
+         !communicator_.members().disturbed();
 }
 
 void Repeats::enter(const StraightCall& call) {
@@ -113,7 +118,7 @@ void Repeats::look_up(const Call& call) {
       call.sizes == nullptr && !call.pre_multiplied && !call.user_op && !call.on_device;
   if (!plain || call.count == 0 || call.data_bytes(ranks) > kMostBytes) return;
   PlanCache& plans = communicator_.plans();
-  if (!plans.without_windows() || plans.carries_fp32(call)) return;
+  if (plans.carries_fp32(call)) return;
   if (communicator_.on_device() != nullptr) return;
   const std::uint64_t kind = SmallCall::kind_of(call.collective, call.type, call.op, call.root);
   Kept& kept = place_of(kind, call.count);
@@ -140,7 +145,8 @@ void Repeats::look_up(const Call& call) {
                     .op = call.op,
                     .root = call.root,
                     .count = call.count,
-                    .plan = plan->plan.id};
+                    .plan = plan->plan.id,
+                    .in_windows = communicator_.in_windows(call)};
   kept.hash = kept.signature.hash_of_kind();
   kept.record = Board::record_of(kept.signature);
   kept.input_bytes = call.has_input(rank) ? call.input_bytes(rank, ranks) : 0;

@@ -8,12 +8,14 @@
 #include <tutti/tutti.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "calls.hpp"
+#include "exec/allocation.hpp"
 #include "job.hpp"
 #include "repeating_member.hpp"
 #include "tests/seed.hpp"
@@ -208,13 +210,15 @@ TEST(Repeats, APreMultipliedSumIsItsOwn) {
   });
 }
 
-// A window decides the plan of calls in it; there are none before it and after it.
-TEST(Repeats, AWindowTakesTheOrdinaryWay) {
+// A window decides the plan of calls in it; there are none before it and after it. Some calls lie
+// in it, some do not.
+TEST(Repeats, WindowsComeAndGo) {
   run_job(2, {}, [](int rank, tuttiComm_t& comm) {
     void* memory = nullptr;
     ASSERT_EQ(tuttiMemAlloc(&memory, 4096), tuttiSuccess);
-    auto* const data = static_cast<float*>(memory);
+    std::array<float, 2> elsewhere{};
     const auto sum = [&](int call) {
+      auto* const data = call % 3 == 1 ? elsewhere.data() : static_cast<float*>(memory);
       data[0] = static_cast<float>(rank + call);
       ASSERT_EQ(tuttiAllReduce(data, data + 1, 1, tuttiFloat, tuttiSum, comm, nullptr),
                 tuttiSuccess)
@@ -222,15 +226,42 @@ TEST(Repeats, AWindowTakesTheOrdinaryWay) {
       EXPECT_EQ(data[1], static_cast<float>(1 + 2 * call));
     };
     for (int round = 0; round < 3; ++round) {
-      for (int i = 0; i < 4; ++i) sum(i);
+      for (int i = 0; i < 12; ++i) sum(i);
       tuttiWindow_t window = nullptr;
       ASSERT_EQ(tuttiCommWindowRegister(comm, memory, 4096, &window, TUTTI_WIN_COLL_SYMMETRIC),
                 tuttiSuccess);
-      for (int i = 0; i < 4; ++i) sum(i);
+      for (int i = 0; i < 12; ++i) sum(i);
       ASSERT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess);
     }
     for (int i = 0; i < 4; ++i) sum(i);
     EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess);
+  });
+}
+
+// A call in a window repeats calls in it, and one elsewhere does not.
+TEST(Repeats, InWindowsAsElsewhere) {
+  with_two([](Rank, Member& member, std::barrier<>& together) {
+    constexpr std::size_t kBytes = 8192;
+    void* const memory = *allocate(kBytes);
+    const std::uint64_t id = new_window_id();
+    ASSERT_TRUE(member.communicator->add_window(
+        {.id = id, .memory = memory, .bytes = kBytes, .symmetric = true}));
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);
+    Call inside = member.small();
+    auto* const data = static_cast<float*>(memory);
+    std::fill_n(data, 4, 2.0F);
+    inside.input = data;
+    inside.output = data + 4;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(member.ordinary(inside));
+    EXPECT_EQ(member.again(), Outcome::kElsewhere);
+    inside.output = data + 8;
+    EXPECT_EQ(member.again(inside), Outcome::kEnded);
+    EXPECT_EQ(data[8], 4.0F);
+    together.arrive_and_wait();
+    ASSERT_TRUE(member.communicator->remove_window(id));
+    EXPECT_EQ(member.again(inside), Outcome::kElsewhere);
+    together.arrive_and_wait();
+    EXPECT_TRUE(free_allocation(memory));
   });
 }
 
