@@ -287,6 +287,34 @@ INSTANTIATE_TEST_SUITE_P(Networks, VerbsNetem,
                                            Bad{"Delay", "delay 5ms", "delay 5ms.*Sent [1-9]", 5}),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
+// A message and its acknowledgement each way: 4.0 packets a call, where each write of credits alone
+// would add two. With two slots a credit is due after every message.
+TEST_F(SpoiledNetwork, CreditsTravelWithTheNextCallsMessage) {
+  const auto packets = [this] {
+    std::uint64_t sum = 0;
+    for (const char* const way : {"tx", "rx"}) {
+      std::ifstream file("/sys/class/net/" + interfaces_.front() + "/statistics/" + way +
+                         "_packets");
+      std::uint64_t count = 0;
+      EXPECT_TRUE(file >> count);
+      sum += count;
+    }
+    return sum;
+  };
+  run_verbs({.ranks = 2, .ranks_per_host = 1, .transport = "verbs"},
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              constexpr std::uint64_t kCalls = 200;
+              ASSERT_EQ(tuttiCommSetAlgorithm(comm, "butterfly@slots:slots=2"), tuttiSuccess)
+                  << tuttiGetLastError(comm);
+              std::uint64_t before = 0;
+              for (std::uint64_t call = 0; call < 20 + kCalls; ++call) {
+                if (call == 20) before = packets();
+                ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 1, false), "");
+              }
+              EXPECT_LT(packets() - before, 5 * kCalls);
+            });
+}
+
 TEST_F(SpoiledNetwork, ALinkThatGoesDownUnderCallsEndsThemWithThePeerNamed) {
   spoil("delay 2ms");  // so that messages are under way
   const Meeting summed, ended;
