@@ -68,6 +68,7 @@ class Algorithm {
 // Their forms with remote operands, each under its full name: for ranks that can read each other's
 // memory.
 [[nodiscard]] std::span<const Algorithm* const> direct_algorithms();
+[[nodiscard]] bool is_direct(const Algorithm& algorithm);
 
 // The algorithm of a name `family` or `family:key=value:key=value`; lives as long as the process.
 // kInvalidArgument names the families, or the family's parameters.

@@ -17,16 +17,6 @@ bool sends_strided(const Algorithm& algorithm, Collective collective) {
   return false;
 }
 
-// Parts are placed in buffers of one rank.
-bool works_in_peers(const Algorithm& algorithm, Collective collective) {
-  for (const Lane& lane : algorithm.program({.collective = collective, .ranks = 2}, 0).lanes)
-    for (const Step& step : lane.steps)
-      for (const auto* side : {&step.destinations, &step.sources})
-        for (const Operand& operand : *side)
-          if (operand.kind == OperandKind::kRemote) return true;
-  return false;
-}
-
 // The name of a part, put together from the parameters `key` and `key`.K.
 class PartName {
  public:
@@ -96,7 +86,8 @@ Status Hierarchical::check_inner() const {
         "inner", inner,
         fmt::format("its messages are strided, so it can only be outer; form={} takes {}",
                     form_name, suitable));
-  if (works_in_peers(inner, parts.gather))
+  // Parts are placed in buffers of one rank.
+  if (is_direct(inner))
     return refuse_part("inner", inner,
                        "it works in its peers' memory, which no part of a hierarchy may do; choose "
                        "another algorithm");
@@ -109,7 +100,7 @@ Status Hierarchical::check_outer() const {
     return refuse_part(
         "outer", outer,
         "hierarchies of more than two levels are not built; choose another algorithm");
-  if (works_in_peers(outer, Collective::kAllReduce))
+  if (is_direct(outer))
     return refuse_part("outer", outer,
                        "it works in its peers' memory, which no part of a hierarchy may do; choose "
                        "another algorithm");

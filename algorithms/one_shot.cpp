@@ -26,10 +26,10 @@
 // block into the root's output. Empty messages say "my buffer is there" and "I am done with it".
 //
 //   messages in a row       2, empty; of a broadcast the root hears one for each of 8 parts
-//   bytes moved by a rank   its own part, once: the ranks share the work that would be the root's
+//   bytes moved by a rank   what it receives or sends, once: the ranks share the root's work
 //
-// Win wherever a load or a store in a peer's memory costs less than a copy into a slot and one out
-// of it. The root returns when all are done, and cannot run ahead of them.
+// They win wherever a load or a store in a peer's memory costs less than a copy into a slot and one
+// out of it. The root returns when all are done, and cannot run ahead of them.
 #include "algorithms/direct.hpp"
 #include "algorithms/families.hpp"
 
@@ -135,8 +135,8 @@ class OneShot final : public Algorithm {
   constexpr OneShot(Access access, std::string_view own_name)
       : Algorithm(own_name,
                   access == Access::kRemote
-                      ? "each rank reads its part in the root's memory, 2 signals in a row"
-                      : "each rank stores its part into the root's memory, 2 signals in a row",
+                      ? "each rank reads what it gets in the root's memory, 2 signals in a row"
+                      : "each rank stores its block into the root's memory, 2 signals in a row",
                   kSource, kParameters),
         access_(access) {}
 

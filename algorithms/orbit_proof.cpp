@@ -444,10 +444,6 @@ bool keeps_names(Collective collective) {
   return outcome == Outcome::kReduction || outcome == Outcome::kOwnersInput;
 }
 
-bool is_direct(const Algorithm& algorithm) {
-  return std::ranges::find(direct_algorithms(), &algorithm) != direct_algorithms().end();
-}
-
 // Can the programs of all ranks be verified together? By the program of rank 0.
 Status check_whole(const Algorithm& algorithm, const Problem& problem) {
   const auto ranks = static_cast<std::uint64_t>(problem.ranks);

@@ -106,6 +106,10 @@ Symmetry Algorithm::symmetry(const Problem& /*problem*/) const { return {}; }
 std::span<const Algorithm* const> all_algorithms() { return families(); }
 std::span<const Algorithm* const> direct_algorithms() { return direct_forms(); }
 
+bool is_direct(const Algorithm& algorithm) {
+  return std::ranges::find(direct_algorithms(), &algorithm) != direct_algorithms().end();
+}
+
 Result<const Algorithm*> find_algorithm(std::string_view name) {
   if (name.find(':') == std::string_view::npos) return family_of(name);
   const auto direct = direct_algorithms();

@@ -46,7 +46,8 @@ bool is_unanswered(int socket) {
   const std::int64_t given_s =
       option_of(socket, TCP_KEEPIDLE) +
       std::int64_t{option_of(socket, TCP_KEEPINTVL)} * option_of(socket, TCP_KEEPCNT);
-  return info.tcpi_retransmits + info.tcpi_probes > 0 &&
+  // A single one is often only on its way.
+  return info.tcpi_retransmits + info.tcpi_probes > 1 &&
          std::int64_t{info.tcpi_last_ack_recv} >= 1000 * given_s;
 }
 

@@ -36,8 +36,8 @@ struct SocketName {
 [[nodiscard]] ProcessFd accept_from(int listener);
 
 // Returns whether the other end's host has acknowledged nothing for as long as an idle connection
-// is given, although this one has repeated what it sent, or has asked whether there is room now. A
-// peer that does not read answers that.
+// is given, although this end has repeated what it sent, or asked whether there is room again, more
+// than once. A peer that does not read answers that.
 [[nodiscard]] bool is_unanswered(int socket);
 
 // Returns whether accept_from() failed for lack of descriptors or memory, so that the same

@@ -30,10 +30,6 @@ Error out_of_reach(const Algorithm& algorithm, const AccessView& view) {
       kNoRank};
 }
 
-bool is_direct(const Algorithm* algorithm) {
-  return std::ranges::find(direct_algorithms(), algorithm) != direct_algorithms().end();
-}
-
 }  // namespace
 
 PlanCache::PlanCache(const Membership& members, const Agreement& agreement, Transport* transport,
@@ -93,7 +89,8 @@ Status PlanCache::force(const ForcedSet& named) {
 
 Result<ChoiceRow> PlanCache::row_for(const RowQuestion& question) const {
   const auto& [problem, named, access] = question;
-  if (is_direct(named.algorithm) && members_.ranks() > 1 && access == PeerAccess::kNone)
+  if (named.algorithm != nullptr && is_direct(*named.algorithm) && members_.ranks() > 1 &&
+      access == PeerAccess::kNone)
     return tl::unexpected(out_of_reach(*named.algorithm, settings_.direct));
   // Rank 0 priced what the settings force, so also every algorithm unless they say more.
   if (const ChoiceRow* const row = find_row(agreement_.table, configured_, question)) return *row;
@@ -142,7 +139,8 @@ Result<Candidate> PlanCache::look_up(const Call& call, bool in_windows) {
   }
   const Rows& rows = in_order ? *mine.in_order : mine.rows;
   const Result<ChoiceRow>& row = rows[static_cast<std::size_t>(access_of(call, in_windows))];
-  if (!row && call.sizes != nullptr && is_direct(mine.forced.algorithm))
+  if (!row && call.sizes != nullptr && mine.forced.algorithm != nullptr &&
+      is_direct(*mine.forced.algorithm))
     return make_error(
         Code::kNotSupported,
         fmt::format("{} works in other ranks' memory, and blocks of different sizes may "

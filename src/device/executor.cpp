@@ -87,22 +87,43 @@ Result<const Executor::Chosen*> Executor::choose(const Forced& forced, const Pro
   return &(chosen_[std::move(key)] = {bound, candidate.slices, ++calls_});
 }
 
-std::optional<Executor::Unreachable> Executor::unreachable(int device, const Call& call) const {
-  const auto where = [&](const void* buffer) {
-    return job_->platform().out_of_reach(device, buffer);
-  };
-  if (call.has_input(rank_))
-    if (std::string found = where(call.input); !found.empty())
-      return Unreachable{"sendbuff", std::move(found)};
-  if (call.has_output(rank_))
-    if (std::string found = where(call.output); !found.empty())
-      return Unreachable{"recvbuff", std::move(found)};
+namespace {
+
+// The buffers of a call that somebody uses.
+struct Used {
+  bool input = false, output = false;
+};
+
+Used used_by_rank(const Call& call, Rank rank) {
+  return {call.has_input(rank), call.has_output(rank)};
+}
+
+// In a direct plan: of a rooted call the root's, and where it reduces every input.
+Used used_by_peers(const Call& call, Rank rank) {
+  const CollectiveInfo& info = call.info();
+  if (!info.rooted) return used_by_rank(call, rank);
+  const bool root = rank == call.root;
+  const bool to_root = info.reduces() || call.collective == Collective::kGather;
+  return {info.reduces() || (root && !to_root), root && to_root};
+}
+
+}  // namespace
+
+std::optional<Executor::Unreachable> Executor::unreachable(int device, const void* input,
+                                                           const void* output) const {
+  for (const auto& [buffer, name] : {std::pair{input, "sendbuff"}, {output, "recvbuff"}}) {
+    if (buffer == nullptr) continue;
+    if (std::string found = job_->platform().out_of_reach(device, buffer); !found.empty())
+      return Unreachable{name, std::move(found)};
+  }
   return std::nullopt;
 }
 
 Status Executor::check_reach(const Call& call) const {
   const int device = job_->device_of(rank_);
-  const auto found = unreachable(device, call);
+  const Used used = used_by_rank(call, rank_);
+  const auto found =
+      unreachable(device, used.input ? call.input : nullptr, used.output ? call.output : nullptr);
   if (!found) return {};
   return make_error(Code::kInvalidArgument,
                     fmt::format("{} is {}, and rank {} uses device {}; allocate it there",
@@ -110,10 +131,12 @@ Status Executor::check_reach(const Call& call) const {
 }
 
 Status Executor::check_peers_reach(const Call& call, const Candidate& direct) const {
+  const Used used = used_by_peers(call, rank_);
   for (Rank peer = 0; peer < job_->ranks(); ++peer) {
     const int device = job_->device_of(peer);
     if (device == job_->device_of(rank_)) continue;
-    if (const auto found = unreachable(device, call))
+    if (const auto found = unreachable(device, used.input ? call.input : nullptr,
+                                       used.output ? call.output : nullptr))
       return make_error(
           Code::kInvalidArgument,
           fmt::format("{} is {}, and rank {} on device {} uses it too in {}; allocate it with "

@@ -63,7 +63,9 @@ class Executor {
     std::string where;
   };
   // Nothing: they can use all of the call's.
-  [[nodiscard]] std::optional<Unreachable> unreachable(int device, const Call& call) const;
+  // Null: not of interest.
+  [[nodiscard]] std::optional<Unreachable> unreachable(int device, const void* input,
+                                                       const void* output) const;
   // kInvalidArgument for a buffer that the rank's device cannot use.
   [[nodiscard]] Status check_reach(const Call& call) const;
   // kInvalidArgument for a buffer that a peer's device cannot use, whose kernel does in this plan.

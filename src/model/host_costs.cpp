@@ -26,8 +26,8 @@ constexpr HostCosts kSlottedPrior{.alpha_ns = 200,
 // Reading a peer's memory instead, weighed against the slots above: these constants are what makes
 // the ratio of times right on that machine. Cross-memory attach, with its look-up of each page,
 // takes 1.7 to 2.4 of the time by slots from 128 KiB to 8 MiB between two processes, whether their
-// cores share a cache or not. Plain loads and stores take 0.4 to 0.7, and no more among ranks that
-// share cores (docs/performance.md, November 27).
+// cores share a cache or not. Plain loads and stores take 0.4 to 0.7 (on a Zen 3), and no more
+// among ranks that share cores (docs/performance.md, "Direct forms of rooted collectives").
 constexpr HostCosts kAttachedPrior{.alpha_ns = 45,
                                    .step_ns = 35,
                                    .beta_ns_per_byte = 0.01,
@@ -44,7 +44,8 @@ constexpr HostCosts kMappedPrior{.alpha_ns = 45,
                                  .slices_ns = 200,
                                  .rooted_ns = 600,
                                  .remote_ns = 150,
-                                 .remote_ns_per_byte = 0.018};
+                                 .remote_ns_per_byte = 0.018,
+                                 .remote_crowd_ns_per_byte = 0.004};
 constexpr CostSet kPriorCosts{kFlaggedPrior, kSlottedPrior, kAttachedPrior, kMappedPrior};
 
 }  // namespace

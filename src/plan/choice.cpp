@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "algorithms/orbit_proof.hpp"
@@ -185,6 +186,16 @@ std::vector<std::int32_t> hosts_of_places(const Algorithm& algorithm,
   return at;
 }
 
+// Between hosts nobody works in another rank's memory. And the messages of many ranks of which none
+// are alike would take long to count.
+bool is_out_of_question(const Algorithm& algorithm, const Problem& problem,
+                        std::span<const std::int32_t> hosts) {
+  constexpr std::int32_t kMostUnlikeDirectRanks = 128;
+  if (!is_direct(algorithm)) return false;
+  return std::ranges::adjacent_find(hosts, std::not_equal_to<>()) != hosts.end() ||
+         (problem.ranks > kMostUnlikeDirectRanks && info_of(problem.collective).rooted);
+}
+
 }  // namespace
 
 Result<std::vector<Contender>> contenders(const Settings& settings, const Forced& forced,
@@ -196,6 +207,7 @@ Result<std::vector<Contender>> contenders(const Settings& settings, const Forced
   std::vector<Contender> list;
   for (const Algorithm* const algorithm : tried) {
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
+    if (forced.algorithm == nullptr && is_out_of_question(*algorithm, problem, hosts)) continue;
     const Algorithm& grouped = with_groups(settings, *algorithm, problem);
     // Programs of unequal groups are all different, and each takes its time.
     const bool unlike = &grouped != algorithm && grouped.symmetry(problem) == Symmetry{};

@@ -59,6 +59,7 @@ const std::vector<RankOrder>& RankOrders::of(const Algorithm& algorithm, std::in
   static const std::vector<RankOrder> by_number;
   const std::vector<RankOrder>& orders = algorithm.order == OrderKind::kTree ? tree_ : rings_;
   if (std::ranges::all_of(orders, &RankOrder::is_by_number) || ranks < 3) return by_number;
+  if (is_direct(algorithm)) return by_number;  // nothing of theirs travels
   const auto others = static_cast<std::size_t>(ranks) - 1;
   const bool all_to_all = count_peers(algorithm, ranks, 0) == others &&
                           count_peers(algorithm, ranks, ranks - 1) == others;

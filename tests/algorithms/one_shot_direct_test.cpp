@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "algorithms/direct.hpp"
 #include "counts.hpp"
 #include "schedule/verifier.hpp"
@@ -52,6 +54,49 @@ TEST(OneShotDirect, CountsAreThoseOfTheFormula) {
         SCOPED_TRACE(::testing::Message() << name_of(form.collective) << " " << p << " " << root);
         expect_counts(form, p, root);
       }
+}
+
+// The schedule without the `which`-th signal from one rank to another; nothing: there are not so
+// many.
+std::optional<Schedule> without_signal(Schedule schedule, Rank from, Rank to, int which) {
+  int sends = which, recvs = which;
+  for (Step& step : schedule.ranks[static_cast<std::size_t>(from)].lanes[0].steps)
+    std::erase_if(step.destinations, [&](const Operand& operand) {
+      return operand.kind == OperandKind::kSend && operand.peer == to && sends-- == 0;
+    });
+  for (Step& step : schedule.ranks[static_cast<std::size_t>(to)].lanes[0].steps)
+    std::erase_if(step.sources, [&](const Operand& operand) {
+      return operand.kind == OperandKind::kRecv && operand.peer == from && recvs-- == 0;
+    });
+  if (sends >= 0) return std::nullopt;
+  // A step that told or heard nobody else has nothing left to do.
+  for (const Rank rank : {from, to})
+    std::erase_if(
+        schedule.ranks[static_cast<std::size_t>(rank)].lanes[0].steps,
+        [](const Step& step) { return step.destinations.empty() || step.sources.empty(); });
+  return schedule;
+}
+
+TEST(OneShotDirect, NoSignalCanBeLeftOut) {
+  using enum Collective;
+  int signals = 0;
+  for (const auto& [name, collective] : {std::pair{"one_shot:access=remote", kBroadcast},
+                                         {"one_shot:access=remote", kScatter},
+                                         {"one_shot:access=store", kGather},
+                                         {"two_shot:access=store", kReduce}})
+    for (const Rank p : {2, 3}) {
+      const Schedule whole = *build_schedule(**find_algorithm(name), {collective, p, 0});
+      ASSERT_TRUE(verify(whole));
+      for (const auto& [from, to] : {std::pair<Rank, Rank>{0, 1}, {1, 0}})
+        for (int which = 0;; ++which) {
+          const auto schedule = without_signal(whole, from, to, which);
+          if (!schedule) break;
+          ++signals;
+          EXPECT_FALSE(verify(*schedule))
+              << name_of(collective) << " among " << p << ", signal " << which << " of " << from;
+        }
+    }
+  EXPECT_EQ(signals, 2 * (9 + 2 + 2 + 4));
 }
 
 // A reduce by two_shot:access=store: the all-reduce's signals, and one store for each chunk.

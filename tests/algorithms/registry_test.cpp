@@ -10,13 +10,14 @@
 namespace tutti {
 namespace {
 
-// Threads of ranks may outlive main. Made before any family, so destroyed after all that is; what
-// a family that was destroyed answers, UndefinedBehaviorSanitizer tells.
 bool supports_any(const Algorithm& algorithm) {
   for (std::size_t c = 1; c < kCollectiveCount; ++c)
     if (algorithm.supports({.collective = static_cast<Collective>(c), .ranks = 4})) return true;
   return false;
 }
+
+// Threads of ranks may outlive main. Made before any family, so destroyed after all that is; what
+// a family that was destroyed answers, UndefinedBehaviorSanitizer tells.
 struct AfterMain {
   ~AfterMain() {
     for (const auto& list : {all_algorithms(), direct_algorithms()})
@@ -130,6 +131,15 @@ TEST(Registry, BadParametersGetOneClearLine) {
     EXPECT_NE(message(name).find("two_shot:access=remote: it works in its peers' memory"),
               std::string::npos)
         << message(name);
+  for (const char* form : {"one_shot:access=remote", "one_shot:access=store"}) {
+    const std::string access = std::string(form).substr(9);
+    EXPECT_NE(message("hierarchical:outer=one_shot:outer." + access)
+                  .find(std::string(form) + ": it works in its peers' memory"),
+              std::string::npos);
+    EXPECT_NE(message("hierarchical:form=leader:inner=one_shot:inner." + access)
+                  .find(std::string(form) + ": it has no reduce and broadcast"),
+              std::string::npos);
+  }
   EXPECT_NE(message("hierarchical:inner=two_shot:inner.access=store")
                 .find("two_shot:access=store: it has no reduce_scatter"),
             std::string::npos);

@@ -13,7 +13,9 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/collective.hpp"
 #include "base/host.hpp"
+#include "calls.hpp"
 #include "forked_job.hpp"
 #include "job.hpp"
 
@@ -52,6 +54,20 @@ void run_many(tuttiComm_t comm, int rank, int ranks, const char* direct = kDirec
   }
 }
 
+// Broadcasts and scatters, which only read.
+void run_rooted(tuttiComm_t comm, int rank, int ranks) {
+  for (const Collective collective : {Collective::kBroadcast, Collective::kScatter}) {
+    const std::string plan = std::string(name_of(collective)) + ":one_shot:access=remote";
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, plan.c_str()), tuttiSuccess) << tuttiGetLastError(comm);
+    for (const std::size_t count : kSizes)
+      for (int root = 0; root < ranks; ++root) {
+        const CallCase one{collective, count, root, count % 2 == 0, root};
+        ASSERT_EQ(check_call(comm, rank, ranks, one), "") << plan << " " << count << " " << root;
+        EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local");
+      }
+  }
+}
+
 class Direct : public ::testing::TestWithParam<int> {};
 
 TEST_P(Direct, AmongThreads) {
@@ -67,6 +83,7 @@ TEST_P(Direct, AmongProcesses) {
       [](const ForkedRank& self) {
         const tuttiComm_t comm = join(self);
         run_many(comm, self.rank, self.ranks);
+        run_rooted(comm, self.rank, self.ranks);
         EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
       },
       with_unique_id());

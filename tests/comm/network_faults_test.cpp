@@ -104,7 +104,7 @@ void ask_silent_peers_soon() {
     }
 }
 
-// Nor does it then of any other.
+// Turns the kernel's questions on idle connections off.
 void ask_no_idle_peers() {
   for (int fd = 0; fd < 256; ++fd) {
     const int no = 0;

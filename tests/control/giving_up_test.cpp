@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank gives up while its job joins, another one because of it, and a third one asks that for
 // something: it must hear whose fault it was.
-#include <atomic>
+#include <stop_token>
+#include <thread>
 
 #include "control/handshake.hpp"
 #include "control/link.hpp"
@@ -115,18 +116,20 @@ TEST(TheEndOfTheRoot, RightAfterTheHandshakeIsNamed) {
   content.local = listener->address();
   const auto id = encode_id(content);
   ASSERT_TRUE(id);
-  std::atomic<bool> over = false;
-  std::jthread root([&] {
+  std::jthread root([&](const std::stop_token& over) {
     std::vector<std::byte> buffer(kMaxHandshakeBytes);
-    while (!over) {
+    while (!over.stop_requested()) {
       Channel guest = accept_from(*listener);
-      if (!guest) continue;
+      if (!guest) {
+        std::this_thread::yield();
+        continue;
+      }
       Acceptor acceptor(content.key, kRootRank, 0, make_nonce());
       const auto hello = receive_within(guest, buffer, false, -1, patience());
       ASSERT_TRUE(hello);
       ASSERT_EQ(guest.send(acceptor.challenge(std::span(buffer).first(hello->packet_bytes)).packet),
                 IoState::kDone);
-      while (guest.receive(buffer, false).state == IoState::kAgain) {
+      while (guest.receive(buffer, false).state == IoState::kAgain && !over.stop_requested()) {
       }
     }
   });
@@ -137,7 +140,6 @@ TEST(TheEndOfTheRoot, RightAfterTheHandshakeIsNamed) {
     EXPECT_EQ(plane.error().message,
               "rank 0 waited for its job to meet: the process that made the unique id has ended");
   }
-  over = true;
 }
 
 }  // namespace

@@ -56,8 +56,7 @@ class Stores : public testing::Test {
       lent_[r] = std::make_unique<LentMemory>(SessionId{}, static_cast<Rank>(r), &records_[r]);
     }
     for (std::size_t r = 0; r < 2; ++r) {
-      plans_[r] = *compile_plan(**find_algorithm("two_shot:access=store"),
-                                {.collective = Collective::kAllReduce, .ranks = 2},
+      plans_[r] = *compile_plan(**find_algorithm(algorithm_), {collective_, 2, 1},
                                 {.protocol = Protocol::kDirect}, static_cast<Rank>(r));
       std::vector<Connection> sends, recvs;
       for (const ConnectionSpec& spec : plans_[r].sends) sends.push_back(fabric_.open(spec, true));
@@ -81,11 +80,12 @@ class Stores : public testing::Test {
     for (std::size_t r = 0; r < 2; ++r) {
       for (std::uint64_t i = 0; i < kCount; ++i)
         input(r)[i] = static_cast<std::int32_t>(i * (r + 1) + operation);
-      const Call call{.collective = Collective::kAllReduce,
+      const Call call{.collective = collective_,
                       .input = input(r),
                       .output = output(r),
-                      .count = kCount,
-                      .type = DataType::kInt32};
+                      .count = collective_ == Collective::kGather ? kCount / 2 : kCount,
+                      .type = DataType::kInt32,
+                      .root = 1};
       ASSERT_TRUE(executors_[r]->start({.call = &call,
                                         .kernel = kernel,
                                         .operation = operation,
@@ -95,6 +95,8 @@ class Stores : public testing::Test {
     }
   }
 
+  const char* algorithm_ = "two_shot:access=store";
+  Collective collective_ = Collective::kAllReduce;
   LocalFabric fabric_{2, 4096};
   std::array<void*, 2> memory_{};
   std::array<PeerWindows, 2> windows_;
@@ -207,6 +209,19 @@ TEST_F(Stores, AnOwnerThatGivesUpWaitsForAPeerThatStores) {
   start(1);
   lent_[0]->begin_stores();
   EXPECT_EQ(executors_[1]->withdraw([](Rank peer) { return peer == 0; }), kNoRank);
+  EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), 0);
+  lent_[0]->end_stores();
+  EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), kNoRank);
+}
+
+// The root of a gather stores into nobody's memory itself.
+TEST_F(Stores, ARootThatGivesUpWaitsForAPeerThatStores) {
+  TearDown();
+  algorithm_ = "one_shot:access=store";
+  collective_ = Collective::kGather;
+  SetUp();
+  start(1);
+  lent_[0]->begin_stores();
   EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), 0);
   lent_[0]->end_stores();
   EXPECT_EQ(executors_[1]->withdraw([](Rank) { return false; }, 1'000'000), kNoRank);
