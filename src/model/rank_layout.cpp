@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -26,18 +27,21 @@ Result<RankOrder> as_ranks(const Order& order) {
   return RankOrder::make(std::vector<Rank>(order.begin(), order.end()));
 }
 
-// Returns what a rank's neighbours have in common: the host, or on the only host the NUMA node or
-// package.
+// Returns what a rank's neighbours have in common: the host; on the only host the NUMA node or
+// package; and on the only one of these the cache.
 std::vector<std::uint32_t> groups_of(const Graph& graph, std::span<const DeviceId> devices) {
-  std::vector<std::uint32_t> hosts, nodes;
+  std::vector<std::uint32_t> hosts, nodes, caches;
   for (const DeviceId device : devices) {
     hosts.push_back(graph.device(device).host);
     DeviceId node = graph.container(device, DeviceKind::kNuma);
     if (node == topology::kNoDevice) node = graph.container(device, DeviceKind::kPackage);
     nodes.push_back(node);
+    caches.push_back(graph.container(device, DeviceKind::kCache));
   }
-  const bool one = std::ranges::all_of(hosts, [&](std::uint32_t h) { return h == hosts.front(); });
-  return one ? nodes : hosts;
+  const auto differ = [](const std::vector<std::uint32_t>& of) {
+    return std::ranges::adjacent_find(of, std::not_equal_to<>()) != of.end();
+  };
+  return differ(hosts) ? hosts : differ(nodes) ? nodes : caches;
 }
 
 // The ring is closed: it begins with the whole group of its first rank.

@@ -3,8 +3,8 @@
 // neighbours that a hierarchy takes.
 //
 // Orders are those of layout.hpp; the order of the ranks' numbers stays where nothing is better.
-// Groups are the hosts, or on a single host its NUMA nodes, where each stands in one piece of the
-// ring. Deterministic. Pure; any thread.
+// Groups are the hosts, on a single host its NUMA nodes, and on a single node its shared caches,
+// where each stands in one piece of the ring. Deterministic. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ struct RankLayout {
   // Sizes of the groups along the ring as hierarchical takes them, "2x4" or "4+3"; empty: one
   // group, or none that stands in one piece.
   std::string groups;
-  // Hops of a ring from one host or NUMA node to another: by number, and as it stands.
+  // Hops of a ring from one host, NUMA node or cache to another: by number, and as it stands.
   std::size_t crossings_by_number = 0, crossings = 0;
 };
 

@@ -20,11 +20,22 @@ std::string value_of(const Getenv& get, const char* name) {
   return value != nullptr ? value : "";
 }
 
-// "0-1", "0,2": more than one node is online.
-bool has_several_nodes(const std::string& sys) {
-  std::ifstream file(sys + "/devices/system/node/online");
-  std::string nodes;
-  return std::getline(file, nodes) && nodes.find_first_of(",-") != std::string::npos;
+// Of a file of one line; "": there is none.
+std::string line_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// "0-1", "0,2": more than one node is online. Or there is a processor outside of the first one's
+// level 3 cache.
+bool has_several_parts(const std::string& sys) {
+  if (line_of(sys + "/devices/system/node/online").find_first_of(",-") != std::string::npos)
+    return true;
+  const std::string processors = sys + "/devices/system/cpu/";
+  const std::string sharing = line_of(processors + "cpu0/cache/index3/shared_cpu_list");
+  return !sharing.empty() && sharing != line_of(processors + "online");
 }
 
 struct Named {
@@ -51,7 +62,7 @@ Interest interest_in_topology(const std::string& setting, const Getenv& get,
   if (setting != "auto") return Interest::kAlways;
   const bool described =
       !value_of(get, "HWLOC_XMLFILE").empty() || !value_of(get, "HWLOC_SYNTHETIC").empty();
-  return described || has_several_nodes(sys) ? Interest::kIfSeated : Interest::kNone;
+  return described || has_several_parts(sys) ? Interest::kIfSeated : Interest::kNone;
 }
 
 Result<Graph> read_topology_file(const std::string& path) {

@@ -21,8 +21,8 @@ enum class Interest : std::uint8_t {
   kIfSeated,  // where ranks of the host sit at different places
   kAlways,    // the user names a file
 };
-// A look that costs microseconds: is the host described, or has it several NUMA nodes? `sys`:
-// "/sys".
+// A look that costs microseconds: is the host described, or has it several NUMA nodes or level 3
+// caches? `sys`: "/sys".
 [[nodiscard]] Interest interest_in_topology(const std::string& setting, const Getenv& get,
                                             const std::string& sys);
 

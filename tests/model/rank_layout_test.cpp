@@ -76,6 +76,19 @@ TEST(RankLayout, DealtRanksFindTheirNumaNode) {
             edges_cost(costs, edges, order_of(RankOrder(), 8)));
 }
 
+// Of one node the caches part the ranks; of several nodes they do not.
+TEST(RankLayout, DealtRanksFindTheirCache) {
+  if (!topology::has_hwloc()) GTEST_SKIP() << "no hwloc in this build";
+  const Graph graph = synthetic("numa:1 l3:2 core:4 pu:1");
+  const RankLayout layout = laid(graph, dealt_cores(graph));
+  EXPECT_EQ(crossings(order_of(layout.rings.front(), 8), [](auto rank) { return rank % 2; }), 2u);
+  EXPECT_EQ(layout.groups, "2x4");
+  EXPECT_EQ(layout.crossings_by_number, 8u);
+  EXPECT_EQ(layout.crossings, 2u);
+  const Graph nodes = synthetic("numa:2 l3:2 core:2 pu:1");
+  EXPECT_EQ(laid(nodes, nodes.of_kind(DeviceKind::kCore)).groups, "2x4");
+}
+
 TEST(RankLayout, WhereNothingIsBetterNumbersStay) {
   if (!topology::has_hwloc()) GTEST_SKIP() << "no hwloc in this build";
   const Graph graph = synthetic("numa:2 core:4 pu:1");

@@ -109,6 +109,13 @@ TEST(HostSource, IsOfInterestWhereItCanMatter) {
   EXPECT_EQ(interest("0", "auto", {{"HWLOC_XMLFILE", ""}}), Interest::kNone);
   EXPECT_EQ(interest("0", "x.xml", {}), Interest::kAlways);
   EXPECT_EQ(interest("0-1", "off", {{"HWLOC_XMLFILE", "x.xml"}}), Interest::kOff);
+  const std::filesystem::path cpus = sys / "devices/system/cpu";
+  std::filesystem::create_directories(cpus / "cpu0/cache/index3");
+  std::ofstream(cpus / "online") << "0-15\n";
+  std::ofstream(cpus / "cpu0/cache/index3/shared_cpu_list") << "0-15\n";
+  EXPECT_EQ(interest("0", "auto", {}), Interest::kNone);
+  std::ofstream(cpus / "cpu0/cache/index3/shared_cpu_list") << "0-3,8-11\n";
+  EXPECT_EQ(interest("0", "auto", {}), Interest::kIfSeated);
   EXPECT_EQ(interest_in_topology(
                 "auto", [](const char*) { return nullptr; }, "/nowhere"),
             Interest::kNone);
