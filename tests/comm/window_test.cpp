@@ -168,11 +168,11 @@ std::string rooted(tuttiComm_t comm, int rank, int ranks, Collective collective,
   return {};
 }
 
-void run_rooted_in_windows(tuttiComm_t comm, int rank, int ranks, const Buffers& buffers) {
+void run_rooted(tuttiComm_t comm, int rank, int ranks, const Buffers& buffers) {
   for (const auto& [collective, plan] : kRooted) {
     ASSERT_EQ(tuttiCommSetAlgorithm(comm, plan), tuttiSuccess) << tuttiGetLastError(comm);
     for (const std::size_t count : kSizes)
-      for (int root = 0; root < ranks; ++root) {
+      for (const int root : {0, ranks - 1}) {
         const auto in = static_cast<std::size_t>(rank) % 2;
         ASSERT_EQ(
             rooted(comm, rank, ranks, collective, buffers.part(in), buffers.part(2), count, root),
@@ -199,7 +199,13 @@ void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
     }
   }
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "auto"), tuttiSuccess);
-  run_rooted_in_windows(comm, rank, ranks, buffers);
+  EXPECT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess) << tuttiGetLastError(comm);
+}
+
+void run_rooted_in_windows(tuttiComm_t comm, int rank, int ranks) {
+  const Buffers buffers(3);
+  const tuttiWindow_t window = register_all(comm, buffers);
+  run_rooted(comm, rank, ranks, buffers);
   EXPECT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess) << tuttiGetLastError(comm);
 }
 
@@ -222,6 +228,18 @@ TEST_P(Window, AmongProcesses) {
 TEST_P(Window, AmongThreads) {
   const int ranks = GetParam();
   run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) { run_in_windows(comm, rank, ranks); });
+}
+
+TEST_P(Window, RootedAmongProcesses) {
+  run_processes(GetParam(), [](tuttiComm_t& comm, const ForkedRank& self) {
+    run_rooted_in_windows(comm, self.rank, self.ranks);
+  });
+}
+
+TEST_P(Window, RootedAmongThreads) {
+  const int ranks = GetParam();
+  run_job(ranks, {},
+          [&](int rank, tuttiComm_t& comm) { run_rooted_in_windows(comm, rank, ranks); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Window, ::testing::Values(1, 2, 3, 5, 8));
