@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the direct forms of families share: their signals. A signal is an empty message; it orders
-// what the ranks do in each other's memory. Pure functions; any thread.
+// What the direct forms of families share: their parameter and their signals. A signal is an empty
+// message; it orders what the ranks do in each other's memory. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
+#include <span>
+#include <string_view>
 
 #include "algorithms/algorithm.hpp"
 #include "schedule/builder.hpp"
@@ -14,13 +16,28 @@ namespace tutti {
 // How the data of a form moves: in messages, or by loads from and stores into peers' memory.
 enum class Access : std::uint8_t { kMessages, kRemote, kStore };
 
-// What the parameter says; nothing: it is no "access", or there is no such one.
-[[nodiscard]] inline std::optional<Access> access_in(const Parameter& parameter) {
-  if (parameter.key != "access") return std::nullopt;
-  if (parameter.value == "messages") return Access::kMessages;
-  if (parameter.value == "remote") return Access::kRemote;
-  if (parameter.value == "store") return Access::kStore;
-  return std::nullopt;
+// The one parameter of such a family.
+inline constexpr std::string_view kAccessParameter = "access=messages|remote|store";
+
+// For with() of such a family: the form that the parameters name. `refuse` answers for a parameter
+// that names none.
+template <typename Family, typename Refuse>
+[[nodiscard]] Result<std::unique_ptr<Algorithm>> form_with(std::span<const Parameter> given,
+                                                           std::string_view remote_name,
+                                                           std::string_view store_name,
+                                                           const Refuse& refuse) {
+  Access access = Access::kMessages;
+  for (const Parameter& parameter : given) {
+    if (parameter.key == "access" && parameter.value == "remote")
+      access = Access::kRemote;
+    else if (parameter.key == "access" && parameter.value == "store")
+      access = Access::kStore;
+    else if (parameter.key != "access" || parameter.value != "messages")
+      return refuse(parameter);
+  }
+  if (access == Access::kRemote) return std::make_unique<Family>(access, remote_name);
+  if (access == Access::kStore) return std::make_unique<Family>(access, store_name);
+  return std::make_unique<Family>();
 }
 
 inline constexpr Tag kSignalTag = 0;

@@ -130,14 +130,14 @@ class OneShot final : public Algorithm {
   constexpr OneShot()
       : Algorithm("one_shot",
                   "1 step, (p-1)*n bytes sent a rank: least latency, one rounding, for small data",
-                  kSource, kParameters) {}
+                  kSource, kAccessParameter) {}
   // A form that works in its peers' memory.
   constexpr OneShot(Access access, std::string_view own_name)
       : Algorithm(own_name,
                   access == Access::kRemote
                       ? "each rank reads what it gets in the root's memory, 2 signals in a row"
                       : "each rank stores its block into the root's memory, 2 signals in a row",
-                  kSource, kParameters),
+                  kSource, kAccessParameter),
         access_(access) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
@@ -204,21 +204,13 @@ class OneShot final : public Algorithm {
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
       std::span<const Parameter> given) const override {
-    Access access = Access::kMessages;
-    for (const Parameter& parameter : given) {
-      const std::optional<Access> said = access_in(parameter);
-      if (!said) return refuse(parameter);
-      access = *said;
-    }
-    if (access == Access::kRemote) return std::make_unique<OneShot>(access, kRemoteName);
-    if (access == Access::kStore) return std::make_unique<OneShot>(access, kStoreName);
-    return std::make_unique<OneShot>();
+    return form_with<OneShot>(given, kRemoteName, kStoreName,
+                              [this](const Parameter& parameter) { return refuse(parameter); });
   }
 
  private:
   static constexpr std::string_view kSource =
       "direct exchange; Shah et al. 2025, MSCCL++ (one-shot all-reduce)";
-  static constexpr std::string_view kParameters = "access=messages|remote|store";
   Access access_ = Access::kMessages;
 };
 

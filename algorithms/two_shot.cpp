@@ -169,14 +169,14 @@ class TwoShot final : public Algorithm {
   constexpr TwoShot()
       : Algorithm("two_shot",
                   "2 steps, 2(p-1)/p*n bytes sent a rank in 2(p-1) messages: small to middle data",
-                  kSource, kParameters) {}
+                  kSource, kAccessParameter) {}
   // A form that works in its peers' memory.
   constexpr TwoShot(Access access, std::string_view own_name)
       : Algorithm(own_name,
                   access == Access::kRemote
                       ? "2(p-1)/p*n bytes read a rank where they lie, 3 signals in a row"
                       : "n bytes read and n stored a rank where they lie, 2 signals in a row",
-                  kSource, kParameters),
+                  kSource, kAccessParameter),
         access_(access) {}
 
   [[nodiscard]] bool supports(const Problem& problem) const override {
@@ -225,21 +225,13 @@ class TwoShot final : public Algorithm {
 
   [[nodiscard]] Result<std::unique_ptr<Algorithm>> with(
       std::span<const Parameter> given) const override {
-    Access access = Access::kMessages;
-    for (const Parameter& parameter : given) {
-      const std::optional<Access> said = access_in(parameter);
-      if (!said) return refuse(parameter);
-      access = *said;
-    }
-    if (access == Access::kRemote) return std::make_unique<TwoShot>(access, kRemoteName);
-    if (access == Access::kStore) return std::make_unique<TwoShot>(access, kStoreName);
-    return std::make_unique<TwoShot>();
+    return form_with<TwoShot>(given, kRemoteName, kStoreName,
+                              [this](const Parameter& parameter) { return refuse(parameter); });
   }
 
  private:
   static constexpr std::string_view kSource =
       "direct exchange; Shah et al. 2025, MSCCL++ (two-shot all-reduce)";
-  static constexpr std::string_view kParameters = "access=messages|remote|store";
   Access access_ = Access::kMessages;
 };
 

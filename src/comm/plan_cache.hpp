@@ -101,7 +101,8 @@ class PlanCache {
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   // Windows have come or gone, so that calls may have other plans.
   void note_windows() { ++generation_; }
-  [[nodiscard]] const WindowTable& windows() const { return windows_; }
+  // Whether memory lies in windows is a question only where there are some.
+  [[nodiscard]] bool without_windows() const { return windows_.empty(); }
   // What all plans have sent.
   [[nodiscard]] TrafficCounters traffic() const;
   // The ranks to which some plan has a connection.

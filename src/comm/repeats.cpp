@@ -12,6 +12,13 @@
 
 namespace tutti {
 
+Call Repeats::whole(const Kept& kept, const SmallCall& call) {
+  Call whole = kept.call;
+  whole.input = call.input;
+  whole.output = call.output;
+  return whole;
+}
+
 // What the buffers that this rank has must be; everything else the ordinary way tells.
 bool Repeats::take(Kept& kept, const SmallCall& call) const {
   const auto from = reinterpret_cast<std::uintptr_t>(call.input);
@@ -22,11 +29,9 @@ bool Repeats::take(Kept& kept, const SmallCall& call) const {
   const std::uint64_t input_base = from - kept.input_shift, output_base = to - kept.output_shift;
   const bool overlap = from < to + kept.output_bytes && to < from + kept.input_bytes;
   if (input && output && overlap && input_base != output_base) return false;
-  const WindowTable& windows = communicator_.plans().windows();
-  const bool in_windows = !windows.empty() &&
-                          (!input || windows.cover(call.input, kept.input_bytes)) &&
-                          (!output || windows.cover(call.output, kept.output_bytes));
-  if (in_windows != kept.signature.in_windows) return false;
+  if (!communicator_.plans().without_windows() &&
+      communicator_.in_windows(whole(kept, call)) != kept.signature.in_windows)
+    return false;
   kept.input = call.input;
   kept.output = call.output;
   kept.input_base = input_base;
@@ -95,12 +100,9 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
 }
 
 Status Repeats::go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation) {
-  Call whole = kept.call;
-  whole.input = call.input;
-  whole.output = call.output;
   OperationSignature signature = kept.signature;
   signature.operation = operation;
-  return run_begun(communicator_, whole, *kept.plan, signature);
+  return run_begun(communicator_, whole(kept, call), *kept.plan, signature);
 }
 
 void Repeats::keep(const Call& call) {

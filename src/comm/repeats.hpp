@@ -81,6 +81,8 @@ class Repeats {
   [[nodiscard]] Kept& place_of(std::uint64_t kind, std::uint64_t count) {
     return kept_[(kind ^ count << 20) * 0x9e3779b97f4a7c15u >> 60];
   }
+  // The kept call with the buffers of this one.
+  [[nodiscard]] static Call whole(const Kept& kept, const SmallCall& call);
   [[nodiscard]] bool take(Kept& kept, const SmallCall& call) const;
   [[nodiscard]] inline bool can_run(const Kept& kept) const;
   [[nodiscard]] Ran run(Kept& kept, const SmallCall& call);

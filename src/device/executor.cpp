@@ -89,29 +89,30 @@ Result<const Executor::Chosen*> Executor::choose(const Forced& forced, const Pro
 
 namespace {
 
-// The buffers of a call that somebody uses.
-struct Used {
-  bool input = false, output = false;
-};
+using Buffers = Executor::Buffers;
 
-Used used_by_rank(const Call& call, Rank rank) {
-  return {call.has_input(rank), call.has_output(rank)};
+Buffers buffers_of(const Call& call, bool input, bool output) {
+  return {input ? call.input : nullptr, output ? call.output : nullptr};
+}
+
+Buffers used_by_rank(const Call& call, Rank rank) {
+  return buffers_of(call, call.has_input(rank), call.has_output(rank));
 }
 
 // In a direct plan: of a rooted call the root's, and where it reduces every input.
-Used used_by_peers(const Call& call, Rank rank) {
+Buffers used_by_peers(const Call& call, Rank rank) {
   const CollectiveInfo& info = call.info();
   if (!info.rooted) return used_by_rank(call, rank);
   const bool root = rank == call.root;
   const bool to_root = info.reduces() || call.collective == Collective::kGather;
-  return {info.reduces() || (root && !to_root), root && to_root};
+  return buffers_of(call, info.reduces() || (root && !to_root), root && to_root);
 }
 
 }  // namespace
 
-std::optional<Executor::Unreachable> Executor::unreachable(int device, const void* input,
-                                                           const void* output) const {
-  for (const auto& [buffer, name] : {std::pair{input, "sendbuff"}, {output, "recvbuff"}}) {
+std::optional<Executor::Unreachable> Executor::unreachable(int device, const Buffers& used) const {
+  for (const auto& [buffer, name] :
+       {std::pair{used.input, "sendbuff"}, {used.output, "recvbuff"}}) {
     if (buffer == nullptr) continue;
     if (std::string found = job_->platform().out_of_reach(device, buffer); !found.empty())
       return Unreachable{name, std::move(found)};
@@ -121,9 +122,7 @@ std::optional<Executor::Unreachable> Executor::unreachable(int device, const voi
 
 Status Executor::check_reach(const Call& call) const {
   const int device = job_->device_of(rank_);
-  const Used used = used_by_rank(call, rank_);
-  const auto found =
-      unreachable(device, used.input ? call.input : nullptr, used.output ? call.output : nullptr);
+  const auto found = unreachable(device, used_by_rank(call, rank_));
   if (!found) return {};
   return make_error(Code::kInvalidArgument,
                     fmt::format("{} is {}, and rank {} uses device {}; allocate it there",
@@ -131,12 +130,11 @@ Status Executor::check_reach(const Call& call) const {
 }
 
 Status Executor::check_peers_reach(const Call& call, const Candidate& direct) const {
-  const Used used = used_by_peers(call, rank_);
+  const Buffers used = used_by_peers(call, rank_);
   for (Rank peer = 0; peer < job_->ranks(); ++peer) {
     const int device = job_->device_of(peer);
     if (device == job_->device_of(rank_)) continue;
-    if (const auto found = unreachable(device, used.input ? call.input : nullptr,
-                                       used.output ? call.output : nullptr))
+    if (const auto found = unreachable(device, used))
       return make_error(
           Code::kInvalidArgument,
           fmt::format("{} is {}, and rank {} on device {} uses it too in {}; allocate it with "

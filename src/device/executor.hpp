@@ -20,6 +20,11 @@ namespace tutti::device {
 
 class Executor {
  public:
+  // Of a call; null: it is not used.
+  struct Buffers {
+    const void* input = nullptr;
+    const void* output = nullptr;
+  };
   // The job must be prepared. `timeout_ns` limits a kernel's wait for one event; 0: for ever.
   Executor(std::shared_ptr<Job> job, Rank rank, std::uint64_t timeout_ns, Prices prices = {});
   Executor(const Executor&) = delete;
@@ -63,9 +68,7 @@ class Executor {
     std::string where;
   };
   // Nothing: they can use all of the call's.
-  // Null: not of interest.
-  [[nodiscard]] std::optional<Unreachable> unreachable(int device, const void* input,
-                                                       const void* output) const;
+  [[nodiscard]] std::optional<Unreachable> unreachable(int device, const Buffers& used) const;
   // kInvalidArgument for a buffer that the rank's device cannot use.
   [[nodiscard]] Status check_reach(const Call& call) const;
   // kInvalidArgument for a buffer that a peer's device cannot use, whose kernel does in this plan.

@@ -39,6 +39,17 @@ inline RankCounts of(const RankProgram& program) {
   return counts;
 }
 
+// Of the operands of that kind.
+inline std::uint64_t chunks_of(const RankProgram& program, OperandKind kind) {
+  std::uint64_t chunks = 0;
+  for (const Lane& lane : program.lanes)
+    for (const Step& step : lane.steps)
+      for (const auto* side : {&step.destinations, &step.sources})
+        for (const Operand& operand : *side)
+          if (operand.kind == kind) chunks += operand.span.count();
+  return chunks;
+}
+
 struct SentMessage {
   Rank to = 0;
   Span span;

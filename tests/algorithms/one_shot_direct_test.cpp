@@ -4,15 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-
 #include "algorithms/direct.hpp"
 #include "counts.hpp"
+#include "direct_forms.hpp"
 #include "schedule/verifier.hpp"
 
 namespace tutti {
 namespace {
 
+using test::without_signal;
 using ::testing::StartsWith;
 
 struct Form {
@@ -31,12 +31,7 @@ void expect_counts(const Form& form, Rank p, Rank root) {
     EXPECT_EQ(counts.sent_chunks, 0U);
     EXPECT_EQ(counts.reduced_chunks, 0U);
     EXPECT_EQ(counts.messages, rank == root ? others : form.parts);
-    std::uint64_t remote = 0;
-    for (const Step& step : program.lanes[0].steps)
-      for (const auto* side : {&step.destinations, &step.sources})
-        for (const Operand& operand : *side)
-          if (operand.kind == OperandKind::kRemote) remote += operand.span.count();
-    EXPECT_EQ(remote, rank == root ? 0U : form.parts);
+    EXPECT_EQ(counts::chunks_of(program, OperandKind::kRemote), rank == root ? 0U : form.parts);
   }
   EXPECT_EQ(verify(schedule)->depth, 2U);
   const counts::Connections connections(schedule);
@@ -54,27 +49,6 @@ TEST(OneShotDirect, CountsAreThoseOfTheFormula) {
         SCOPED_TRACE(::testing::Message() << name_of(form.collective) << " " << p << " " << root);
         expect_counts(form, p, root);
       }
-}
-
-// The schedule without the `which`-th signal from one rank to another; nothing: there are not so
-// many.
-std::optional<Schedule> without_signal(Schedule schedule, Rank from, Rank to, int which) {
-  int sends = which, recvs = which;
-  for (Step& step : schedule.ranks[static_cast<std::size_t>(from)].lanes[0].steps)
-    std::erase_if(step.destinations, [&](const Operand& operand) {
-      return operand.kind == OperandKind::kSend && operand.peer == to && sends-- == 0;
-    });
-  for (Step& step : schedule.ranks[static_cast<std::size_t>(to)].lanes[0].steps)
-    std::erase_if(step.sources, [&](const Operand& operand) {
-      return operand.kind == OperandKind::kRecv && operand.peer == from && recvs-- == 0;
-    });
-  if (sends >= 0) return std::nullopt;
-  // A step that told or heard nobody else has nothing left to do.
-  for (const Rank rank : {from, to})
-    std::erase_if(
-        schedule.ranks[static_cast<std::size_t>(rank)].lanes[0].steps,
-        [](const Step& step) { return step.destinations.empty() || step.sources.empty(); });
-  return schedule;
 }
 
 TEST(OneShotDirect, NoSignalCanBeLeftOut) {

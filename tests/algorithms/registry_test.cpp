@@ -6,6 +6,7 @@
 #include <set>
 
 #include "algorithms/algorithm.hpp"
+#include "counts.hpp"
 
 namespace tutti {
 namespace {
@@ -49,15 +50,11 @@ TEST(Registry, ParametersMakeVariantsThatStay) {
             "circulant:radix=3");
 }
 
-int remotes_of(const Schedule& schedule) {
-  int remotes = 0;
+std::uint64_t remotes_of(const Schedule& schedule) {
+  std::uint64_t chunks = 0;
   for (const RankProgram& program : schedule.ranks)
-    for (const Lane& lane : program.lanes)
-      for (const Step& step : lane.steps)
-        for (const auto* side : {&step.destinations, &step.sources})
-          for (const Operand& operand : *side)
-            if (operand.kind == OperandKind::kRemote) ++remotes;
-  return remotes;
+    chunks += counts::chunks_of(program, OperandKind::kRemote);
+  return chunks;
 }
 
 TEST(Registry, DirectFormsAreFoundByTheirNameAndHaveRemoteOperands) {
@@ -70,7 +67,8 @@ TEST(Registry, DirectFormsAreFoundByTheirNameAndHaveRemoteOperands) {
       const Problem problem{.collective = static_cast<Collective>(c), .ranks = 3};
       if (!algorithm->supports(problem)) continue;
       ++collectives;
-      EXPECT_GT(remotes_of(*build_schedule(*algorithm, problem)), 0) << algorithm->name << " " << c;
+      EXPECT_GT(remotes_of(*build_schedule(*algorithm, problem)), 0U)
+          << algorithm->name << " " << c;
     }
     EXPECT_GT(collectives, 0) << algorithm->name;
   }

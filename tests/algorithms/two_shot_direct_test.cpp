@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "counts.hpp"
+#include "direct_forms.hpp"
 #include "samples.hpp"
 #include "schedule/verifier.hpp"
 
 namespace tutti {
 namespace {
 
+using test::without_signal;
 using testing::StartsWith;
 
 struct Form {
@@ -20,16 +22,6 @@ struct Form {
 };
 constexpr Form kRemote{"two_shot:access=remote", 3, true};
 constexpr Form kStore{"two_shot:access=store", 2, false};
-
-std::uint64_t chunks_of(const RankProgram& program, OperandKind kind) {
-  std::uint64_t chunks = 0;
-  for (const Lane& lane : program.lanes)
-    for (const Step& step : lane.steps)
-      for (const auto* side : {&step.destinations, &step.sources})
-        for (const Operand& operand : *side)
-          if (operand.kind == kind) chunks += operand.span.count();
-  return chunks;
-}
 
 class TwoShotDirect : public testing::TestWithParam<Form> {};
 
@@ -45,8 +37,8 @@ TEST_P(TwoShotDirect, CountsAreThoseOfTheFormula) {
       EXPECT_EQ(counts.sent_chunks, 0U);
       EXPECT_EQ(counts.reduced_chunks, p - 1);
       EXPECT_EQ(counts.finished_chunks, 1U);
-      EXPECT_EQ(chunks_of(program, OperandKind::kRemote), 2 * (p - 1));
-      EXPECT_EQ(chunks_of(program, OperandKind::kLocal), form.loads_alone ? p + 1 : 2);
+      EXPECT_EQ(counts::chunks_of(program, OperandKind::kRemote), 2 * (p - 1));
+      EXPECT_EQ(counts::chunks_of(program, OperandKind::kLocal), form.loads_alone ? p + 1 : 2);
     }
     EXPECT_EQ(verify(schedule)->depth, form.signals);
     const counts::Connections connections(schedule);
@@ -74,35 +66,11 @@ INSTANTIATE_TEST_SUITE_P(, TwoShotDirect, testing::Values(kRemote, kStore), [](c
   return std::string(of.param.loads_alone ? "remote" : "store");
 });
 
-// The schedule among three without the `which`-th message from rank 0 to rank 1.
-Schedule without_signal(const char* name, int which, Collective collective) {
-  Schedule schedule =
-      *build_schedule(**find_algorithm(name), {.collective = collective, .ranks = 3});
-  const auto drop = [&](std::vector<Operand>& operands, OperandKind kind, Rank peer, int& left) {
-    for (std::size_t i = 0; i < operands.size(); ++i)
-      if (operands[i].kind == kind && operands[i].peer == peer && left-- == 0) {
-        operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(i));
-        return;
-      }
-  };
-  int sends = which, recvs = which;
-  for (Step& step : schedule.ranks[0].lanes[0].steps)
-    drop(step.destinations, OperandKind::kSend, 1, sends);
-  for (Step& step : schedule.ranks[1].lanes[0].steps) {
-    if (step.sources.size() == 1 && step.sources[0].kind == OperandKind::kRecv &&
-        step.sources[0].peer == 0 && recvs == 0) {
-      step.sources[0] = operands::input({.run = 0});
-      --recvs;
-      continue;
-    }
-    drop(step.sources, OperandKind::kRecv, 0, recvs);
-  }
-  return schedule;
-}
-
 void expect_rules(const char* name, Collective collective, std::vector<const char*> rules) {
+  const Schedule whole =
+      *build_schedule(**find_algorithm(name), {.collective = collective, .ranks = 3});
   for (int which = 0; which < std::ssize(rules); ++which) {
-    const auto proof = verify(without_signal(name, which, collective));
+    const auto proof = verify(*without_signal(whole, 0, 1, which));
     ASSERT_FALSE(proof) << "signal " << which;
     EXPECT_THAT(proof.error().message, StartsWith(rules[static_cast<std::size_t>(which)]));
   }

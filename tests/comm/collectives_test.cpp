@@ -11,6 +11,7 @@
 #include "algorithms/algorithm.hpp"
 #include "calls.hpp"
 #include "job.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/seed.hpp"
 
 namespace tutti::test {
@@ -25,9 +26,7 @@ constexpr Collective kCollectivesHere[] = {Collective::kAllReduce,     Collectiv
 constexpr std::size_t kCounts[] = {1, 3, 100, 1000, 4099};
 
 std::vector<const Algorithm*> every_algorithm() {
-  std::vector<const Algorithm*> all;
-  for (const auto& part : {all_algorithms(), direct_algorithms()})
-    all.insert(all.end(), part.begin(), part.end());
+  std::vector<const Algorithm*> all = test::every_form();
   all.push_back(*find_algorithm("ring:exchange=neighbours"));
   return all;
 }

@@ -112,6 +112,14 @@ void ask_no_idle_peers() {
   }
 }
 
+// Sums until the call fails, by a lost connection and nobody's death.
+void expect_lost_connection(tuttiComm_t& comm, const ForkedRank& self, const Meeting& ended) {
+  EXPECT_THAT(sum_until_told(comm, self.rank, self.ranks),
+              AllOf(HasSubstr("lost its connection to rank "), Not(HasSubstr(" died;"))));
+  EXPECT_TRUE(ended.wait_for(self.ranks));
+  abort(comm);
+}
+
 // Who sees it first tells the others of its host, whomever they wait for; nobody has died.
 TEST(NetworkFaults, AHostThatIsCutOffIsNamedOnceItHasBeenSilent) {
   NetworkJob job({.op_timeout_ms = 600'000, .filters = false});
@@ -122,11 +130,7 @@ TEST(NetworkFaults, AHostThatIsCutOffIsNamedOnceItHasBeenSilent) {
         ASSERT_EQ(check_sum(comm, self.rank, self.ranks, 100'000, false), "");
         ask_silent_peers_soon();
         ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
-        const std::string told = sum_until_told(comm, self.rank, self.ranks);
-        EXPECT_THAT(told,
-                    AllOf(HasSubstr("lost its connection to rank "), Not(HasSubstr(" died;"))));
-        EXPECT_TRUE(ended.wait_for(job.ranks()));
-        abort(comm);
+        expect_lost_connection(comm, self, ended);
       },
       [&](NetworkJob& at) {
         ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
@@ -147,11 +151,7 @@ TEST(NetworkFaults, AHostThatAcknowledgesNothingIsNamedToo) {
         ask_no_idle_peers();
         ASSERT_TRUE(asking.wait_for(job.ranks() + 1));
         ASSERT_TRUE(cut.wait_for(job.ranks() + 1));
-        const std::string told = sum_until_told(comm, self.rank, self.ranks);
-        EXPECT_THAT(told,
-                    AllOf(HasSubstr("lost its connection to rank "), Not(HasSubstr(" died;"))));
-        EXPECT_TRUE(ended.wait_for(job.ranks()));
-        abort(comm);
+        expect_lost_connection(comm, self, ended);
       },
       [&](NetworkJob& at) {
         ASSERT_TRUE(asking.wait_for(job.ranks() + 1));

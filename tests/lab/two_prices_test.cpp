@@ -17,6 +17,7 @@
 #include "model/host_costs.hpp"
 #include "model/price.hpp"
 #include "networks.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/sanitizers.hpp"
 
 namespace tutti {
@@ -137,10 +138,7 @@ void compare(const Algorithm& algorithm, const Problem& problem, const Place& pl
 }
 
 TEST(TwoPrices, AreNeverFarApart) {
-  std::vector<const Algorithm*> algorithms;
-  for (const auto& list : {all_algorithms(), direct_algorithms()})
-    algorithms.insert(algorithms.end(), list.begin(), list.end());
-  for (const Algorithm* algorithm : algorithms) {
+  for (const Algorithm* algorithm : test::every_form()) {
     Extremes extremes;
     int problems = 0;
     for (const Place& place : places())

@@ -13,15 +13,14 @@
 #include <vector>
 
 #include "counted_schedule.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/sanitizers.hpp"
 
 namespace tutti {
 namespace {
 
 std::vector<const Algorithm*> algorithms() {
-  std::vector<const Algorithm*> all;
-  for (const auto& part : {all_algorithms(), direct_algorithms()})
-    all.insert(all.end(), part.begin(), part.end());
+  std::vector<const Algorithm*> all = test::every_form();
   for (const char* name :
        {"ring:exchange=neighbours", "circulant:radix=3", "hierarchical:form=leader",
         "hierarchical:inner=ring:outer=ring", "hierarchical:inner=rabenseifner:outer=butterfly",

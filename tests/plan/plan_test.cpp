@@ -275,7 +275,7 @@ TEST(Plan, WhatRunsInAnotherOrderIsProved) {
       EXPECT_EQ(after->depth, before->depth);
       EXPECT_EQ(after->messages, before->messages);
       EXPECT_EQ(after->max_sent_chunks, before->max_sent_chunks);
-      const bool direct = std::ranges::find(direct_ones, algorithm) != direct_ones.end();
+      const bool direct = is_direct(*algorithm);
       const PlanOptions options{.protocol = direct ? Protocol::kDirect : Protocol::kSlots,
                                 .replicas = 2,
                                 .slot_bytes = 4096,

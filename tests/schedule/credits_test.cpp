@@ -10,6 +10,7 @@
 #include "reference_executor.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/verifier.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 
 namespace tutti {
 namespace {
@@ -41,16 +42,9 @@ Schedule schedule_of(const Algorithm& algorithm, const Problem& problem, std::ui
   return replicate(*build_schedule(algorithm, problem), replicas);
 }
 
-std::vector<const Algorithm*> everything() {
-  std::vector<const Algorithm*> all;
-  for (const auto& list : {all_algorithms(), direct_algorithms()})
-    all.insert(all.end(), list.begin(), list.end());
-  return all;
-}
-
 TEST(Credits, AreNotNeededAmongRanksThatHearFromAllThatTheySendTo) {
   int mutual = 0, others = 0;
-  for (const Algorithm* const algorithm : everything())
+  for (const Algorithm* const algorithm : test::every_form())
     for (std::size_t collective = 0; collective < kCollectiveCount; ++collective)
       for (std::int32_t ranks = 2; ranks <= 9; ++ranks) {
         const Problem problem{static_cast<Collective>(collective), ranks, ranks / 2};
@@ -77,7 +71,7 @@ TEST(Credits, AreNotNeededAmongRanksThatHearFromAllThatTheySendTo) {
 
 // What the verifier says of all ranks, and the counts of a few that stand for them.
 TEST(Credits, AreCountedAsTheyAreProved) {
-  for (const Algorithm* const algorithm : everything())
+  for (const Algorithm* const algorithm : test::every_form())
     for (std::size_t collective = 0; collective < kCollectiveCount; ++collective)
       for (const std::int32_t ranks : {10, 12, 15, 16, 24, 32}) {
         const Problem problem{static_cast<Collective>(collective), ranks, 3};

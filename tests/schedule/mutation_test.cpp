@@ -24,6 +24,7 @@
 #include "reference_executor.hpp"
 #include "schedule/passes.hpp"
 #include "schedule/verifier.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "verifier_samples.hpp"
 
 namespace tutti::mutation {
@@ -74,9 +75,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
 
 // The other collectives of the families, and a sample that keeps everything in scratch.
 void add_parts(std::vector<Case>& cases) {
-  std::vector<const Algorithm*> algorithms;
-  for (const auto& list : {all_algorithms(), direct_algorithms()})
-    algorithms.insert(algorithms.end(), list.begin(), list.end());
+  std::vector<const Algorithm*> algorithms = test::every_form();
   algorithms.push_back(*find_algorithm("ring:exchange=neighbours"));
   for (const std::int32_t ranks : {2, 3, 6, 9}) {
     if (ranks > kMostRanksOfParts) continue;

@@ -74,7 +74,7 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
   }
   [[nodiscard]] Status health(Rank rank) const override;
   void give_up_if_silent(Rank rank) override {
-    if (known(rank) != nullptr) peer_of(rank).give_up_if_silent();
+    if (Peer* const peer = known(rank)) peer->give_up_if_silent();
   }
   void close() override;
 

@@ -59,9 +59,9 @@ void Peer::pump() {
   if (link_ == nullptr || !ready_ || link_->down()) return;
   for (std::uint32_t left = sends_opened_; left != 0; left &= left - 1)
     pump_messages(static_cast<std::uint8_t>(std::countr_zero(left)));
-  if (!words_due()) credits_due_ = false;  // they went with a message
-  if (words_wait_ && words_due()) static_cast<void>(pump_returns());
-  words_wait_ = words_due();
+  const bool due = words_due();
+  if (!due) credits_due_ = false;  // they went with a message
+  words_wait_ = due && !(words_wait_ && pump_returns());
   link_->flush();
 }
 
