@@ -302,9 +302,10 @@ class Script {
   }
 
   // Until the fault has hit: where the victim has to wait for nobody, its call may ask the system
-  // for nothing.
+  // for nothing, and the others may have ended before it leaves, and end it where it is to stop.
   void await_victim() const {
-    if (phase_ != Phase::kInConnect && phase_ != Phase::kInReduce) return;
+    if (phase_ != Phase::kInConnect && phase_ != Phase::kInReduce && phase_ != Phase::kInFinalize)
+      return;
     while (!shared_.hit.load()) ::sched_yield();
   }
 
