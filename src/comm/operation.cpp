@@ -31,7 +31,10 @@ Operation::Operation(Communicator& communicator, const Call& call)
       call_(call) {}
 
 Status Operation::start() {
-  if (plan_ != nullptr) return {};  // begin()
+  if (plan_ != nullptr) {  // begin()
+    if (!pump_error_) members_.poison_as_failed(signature_);
+    return std::exchange(pump_error_, {});
+  }
   TUTTI_TRY(members_.open_to_calls());
   if (disturbed()) return tl::unexpected(fault_error());
   Result<BoundPlan*> plan = nullptr;
@@ -82,9 +85,10 @@ Status Operation::start() {
            call_.has_output(rank) && may_lend(call_.output, call_.output_bytes(rank, ranks))});
 }
 
-void Operation::begin(BoundPlan& plan, const OperationSignature& signature) {
+void Operation::begin(BoundPlan& plan, const OperationSignature& signature, Status pump_error) {
   plan_ = &plan;
   signature_ = signature;
+  pump_error_ = std::move(pump_error);
 }
 
 // Here, since an operation before it may have written its input.
@@ -128,7 +132,7 @@ Result<bool> Operation::advance() {
   const bool silent = over || fenced_ || plan_->plan.sends.empty();
   if (!over || !flushed()) TUTTI_TRY(pump(silent));
   if (over && flushed()) finish();
-  return moved;
+  return moved || done_;
 }
 
 void Operation::finish() {

@@ -26,8 +26,9 @@ class Operation final : public OngoingCall {
 
   // Numbers, announces and plans the operation.
   [[nodiscard]] Status start() override;
-  // In place of start(): all of that was done, and the plan's executor is at work.
-  void begin(BoundPlan& plan, const OperationSignature& signature);
+  // Before start(), which then finds all of that done and the plan's executor at work; only an
+  // error of the transport that ended that work is left to tell.
+  void begin(BoundPlan& plan, const OperationSignature& signature, Status pump_error);
   [[nodiscard]] Result<bool> advance() override;
 
  private:
@@ -53,6 +54,7 @@ class Operation final : public OngoingCall {
   std::optional<Fp32Partials> partials_;
   std::shared_ptr<const std::byte> scaled_input_;  // of a pre-multiplied sum
   BoundPlan* plan_ = nullptr;
+  Status pump_error_;  // begin()
   std::uint64_t fence_ = 0;
   Rank fence_peer_ = kNoRank;
   bool fenced_ = false;

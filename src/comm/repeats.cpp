@@ -2,6 +2,7 @@
 #include "comm/repeats.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -56,6 +57,23 @@ void Repeats::enter(const StraightCall& call) {
   communicator.members().board().enter(call.operation, entry.kept.record);
 }
 
+bool Repeats::pump(const StraightCall& call, bool over) {
+  const auto& entry = static_cast<const Entry&>(call);
+  Transport& transport = *entry.repeats.communicator_.transport();
+  Status& error = entry.repeats.pump_error_;
+  try {
+    if (over || entry.kept.silent) transport.hasten();
+    error = transport.progress();
+  } catch (const std::exception& exception) {
+    error = make_error(Code::kSystemError, exception.what());
+  }
+  return error.has_value();
+}
+
+bool Repeats::flushed(const StraightCall& call) {
+  return static_cast<const Entry&>(call).repeats.communicator_.transport()->unflushed() == kNoRank;
+}
+
 Repeats::Ran Repeats::run(const SmallCall& call) {
   // First of all: until calls on streams have ended, the thread that carries them out has the
   // plans.
@@ -77,6 +95,8 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
   plans.use(*kept.plan, operation, fence);
   counts.issued = operation;
   const Entry entry{{.enter = enter,
+                     .pump = pump,
+                     .flushed = flushed,
                      .input_base = kept.input_base,
                      .output_base = kept.output_base,
                      .operation = operation,
@@ -91,8 +111,10 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
     ended_ = go_on(kept, call, operation);
     return Ran::kSlowly;
   }
-  // As publish_done() does.
-  kept.done->store(operation, std::memory_order_release);
+  if (kept.done != nullptr) [[likely]]
+    kept.done->store(operation, std::memory_order_release);
+  else
+    communicator_.transport()->publish_done(operation);
   communicator_.members().board().leave(operation);
   ++counts.completed;
   counts.last_slices = 1;
@@ -102,7 +124,8 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
 Status Repeats::go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation) {
   OperationSignature signature = kept.signature;
   signature.operation = operation;
-  return run_begun(communicator_, whole(kept, call), *kept.plan, signature);
+  return run_begun(communicator_, whole(kept, call), *kept.plan, signature,
+                   std::exchange(pump_error_, {}));
 }
 
 void Repeats::keep(const Call& call) {
@@ -132,11 +155,13 @@ void Repeats::look_up(const Call& call) {
   kept.generation = again ? plans.generation() : 0;
   if (!again) return;  // it has not repeated yet
   BoundPlan* const plan = plans.last_bound();
-  if (plan == nullptr || !communicator_.shares_everything()) return;
-  kept.done = communicator_.transport()->done_word();
-  if (kept.done == nullptr) return;
+  if (plan == nullptr || communicator_.transport() == nullptr) return;
+  const bool pumped = !communicator_.shares_everything();
+  kept.done = pumped ? nullptr : communicator_.transport()->done_word();
+  kept.silent = plan->plan.sends.empty();
   std::optional<StraightLine> line = plan->executor->straighten(
-      {.call = &call, .kernel = kernel_of(call), .average_over = averaged_over(call, ranks)});
+      {.call = &call, .kernel = kernel_of(call), .average_over = averaged_over(call, ranks)},
+      pumped);
   if (!line) return;
   kept.line = *std::move(line);
   kept.call = call;

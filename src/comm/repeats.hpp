@@ -41,9 +41,11 @@ class Repeats {
   explicit Repeats(Communicator& communicator) : communicator_(communicator) {}
 
   enum class Ran : std::uint8_t {
-    kNot,     // it repeats none, has no number, and takes the ordinary way
-    kWell,    // it has ended well
-    kSlowly,  // it had to wait for long: ended() says how it ended, as run_operations() does
+    kNot,   // it repeats none, has no number, and takes the ordinary way
+    kWell,  // it has ended well
+    // It had to wait for long, or the transport failed: ended() says how it ended, as
+    // run_operations() does.
+    kSlowly,
   };
   // The caller holds the communicator's call slot. Runs the call if it repeats another.
   [[nodiscard]] Ran run(const SmallCall& call);
@@ -63,7 +65,8 @@ class Repeats {
     void* output = nullptr;
     std::uint64_t input_base = 0, output_base = 0;
     std::uint64_t hash = 0;                      // of the signature, without number
-    std::atomic<std::uint64_t>* done = nullptr;  // Transport::done_word()
+    std::atomic<std::uint64_t>* done = nullptr;  // Transport::done_word(), if nothing is pumped
+    bool silent = false;                         // this rank sends no message
     Board::Record record;
     StraightLine line;
     Call call;                                        // without buffers
@@ -77,6 +80,8 @@ class Repeats {
     const Kept& kept;
   };
   static void enter(const StraightCall& call);
+  static bool pump(const StraightCall& call, bool over);
+  static bool flushed(const StraightCall& call);
   void look_up(const Call& call);
   [[nodiscard]] Kept& place_of(std::uint64_t kind, std::uint64_t count) {
     return kept_[(kind ^ count << 20) * 0x9e3779b97f4a7c15u >> 60];
@@ -90,6 +95,7 @@ class Repeats {
 
   Communicator& communicator_;
   std::array<Kept, 16> kept_;  // direct-mapped, by kind and count
+  Status pump_error_;          // of the call at hand
   Status ended_;
 };
 

@@ -217,9 +217,9 @@ Status run_operations(std::span<HeldCall> calls) {
 }
 
 Status run_begun(Communicator& communicator, const Call& call, BoundPlan& plan,
-                 const OperationSignature& signature) {
+                 const OperationSignature& signature, Status pump_error) {
   Operation operation(communicator, call);
-  operation.begin(plan, signature);
+  operation.begin(plan, signature, std::move(pump_error));
   return run(operation, communicator.wait_policy(), Thread::kOfProgram);
 }
 

@@ -41,7 +41,7 @@ using HeldSlots = std::map<Communicator*, InFlightCall>;
 
 // Runs an operation to its end that has begun (Operation::begin). The caller holds its slot.
 [[nodiscard]] Status run_begun(Communicator& communicator, const Call& call, BoundPlan& plan,
-                               const OperationSignature& signature);
+                               const OperationSignature& signature, Status pump_error);
 
 // Runs sends and receives of one communicator, all together, as one call named `name` (a literal).
 [[nodiscard]] Status run_transfers(Communicator& communicator, std::span<const Transfer> transfers,

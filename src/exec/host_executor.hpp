@@ -81,10 +81,11 @@ class HostExecutor {
   // The plan's steps for calls like this one, with its kernel and divisor, whatever their number
   // and buffers; none where they are not simple: several slices, steps that wait for other lanes,
   // peers' memory. Lanes go by turns, a step each: an order that no rank needs, since whoever waits
-  // in vain leaves the line.
-  [[nodiscard]] std::optional<StraightLine> straighten(const OperationArgs& args);
+  // in vain leaves the line. `pumped`: calls bring a pump.
+  [[nodiscard]] std::optional<StraightLine> straighten(const OperationArgs& args,
+                                                       bool pumped = false);
   // In the place of start() and advance(): runs the line to its end. False: after so many looks a
-  // step still lacked something, and advance() goes on from there.
+  // step still lacked something, or the pump failed, and advance() goes on from there.
   [[nodiscard]] bool run(const StraightLine& line, const StraightCall& call,
                          std::uint32_t most_looks) {
     return line.ops.empty() ? run_steps(line, call, most_looks) : run_cells(line, call, most_looks);
@@ -147,6 +148,7 @@ class HostExecutor {
                   std::uint64_t done, std::uint64_t in_message) const;
   [[nodiscard]] inline bool may_run(const StraightLine& line, const StraightStep& step,
                                     std::uint64_t signature);
+  void run_step(const StraightLine& line, const StraightStep& step, std::uint64_t signature);
   template <bool kAround>
   inline void run_kernel(const StraightLine& line, const StraightMove& move);
   template <bool kAround>

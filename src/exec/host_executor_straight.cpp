@@ -19,7 +19,7 @@ bool is_scratch(const PlanOperand& operand) {
 
 }  // namespace
 
-std::optional<StraightLine> HostExecutor::straighten(const OperationArgs& args) {
+std::optional<StraightLine> HostExecutor::straighten(const OperationArgs& args, bool pumped) {
   const Call& call = *args.call;
   const bool simple = plan_.remotes.empty() && call.sizes == nullptr && !call.user_op;
   const std::size_t bytes_each = element_bytes(call.type);
@@ -28,11 +28,13 @@ std::optional<StraightLine> HostExecutor::straighten(const OperationArgs& args) 
   line.type = call.type;
   line.kernel = args.kernel;
   line.average_over = args.average_over;
+  line.pumped = pumped;
   line.cut = plan_.cut_of(call.count, bytes_each, 1);
   line.room_bytes = line.cut.max_slice_count() * bytes_each;
   line.short_messages = plan_.has_short_messages(line.cut, bytes_each);
   std::uint32_t longest = 0;
   for (const PlanLane& lane : plan_.lanes) longest = std::max(longest, lane.steps);
+  line.one_lane = std::ranges::count(plan_.lanes, 0U, &PlanLane::replica) == 1;
   for (std::uint32_t turn = 0; turn < longest; ++turn)
     for (std::size_t i = 0; i < plan_.lanes.size(); ++i) {
       const PlanLane& lane = plan_.lanes[i];
@@ -40,8 +42,12 @@ std::optional<StraightLine> HostExecutor::straighten(const OperationArgs& args) 
       if (!add_straight(line, plan_.steps[lane.first_step + turn], call)) return std::nullopt;
       line.steps.back().lane = static_cast<std::uint16_t>(i);
     }
-  note_answered(line);
-  note_cells(line);
+  // Over a pumped connection a peer's answer need not have brought its credits, and a list of
+  // operations on cells does not pump.
+  if (!pumped) {
+    note_answered(line);
+    note_cells(line);
+  }
   bases_.resize(std::max(bases_.size(), StraightPlace::kFirstMessage + line.ends.size()));
   return line;
 }
@@ -90,6 +96,8 @@ bool HostExecutor::add_straight(StraightLine& line, const PlanStep& step, const 
     ++(send ? straight.sends : straight.receives);
     line.ends.push_back(&(send ? sends_ : recvs_)[operand.connection]);
   }
+  // Those the ordinary way sends from the user's memory and receives there.
+  if (line.pumped && straight.bytes >= std::min(kLeastLentBytes, kLeastOfferedBytes)) return false;
   straight.gauged = straight.bytes >= StoreGauge::kLeastBytes && fills_shared_slots(step);
   straight.plan_step = static_cast<std::uint32_t>(&step - plan_.steps.data());
   line.messages += straight.sends;
@@ -134,25 +142,44 @@ bool HostExecutor::run_steps(const StraightLine& line, const StraightCall& call,
   bases_[StraightPlace::kInput] = reinterpret_cast<std::byte*>(call.input_base);
   bases_[StraightPlace::kOutput] = reinterpret_cast<std::byte*>(call.output_base);
   bases_[StraightPlace::kScratch] = scratch_.data();
-  for (const StraightStep& step : line.steps) {
-    for (std::uint32_t looks = 0; !may_run(line, step, call.signature); Waiter::relax())
-      if (looks++ == most_looks) [[unlikely]] {
-        go_on_at(line, static_cast<std::size_t>(&step - line.steps.data()), call);
+  const std::size_t steps = line.steps.size();
+  // Until ready(). False: it gave up, and advance() goes on at step `from`.
+  const auto wait = [&](auto&& ready, std::size_t from, std::uint32_t most) {
+    for (std::uint32_t looks = 0; !ready(); ++looks) {
+      if (looks == most || (line.pumped && !call.pump(call, from == steps))) [[unlikely]] {
+        go_on_at(line, from, call);
         return false;
       }
-    if (step.gauged) [[unlikely]]
-      run_gauged(line, step);
-    else
-      run_moves<false>(line, step);
-    Connection* const* end = line.ends.data() + step.first_end;
-    for (Connection* const* const last = end + step.sends; end != last; ++end)
-      commit(**end, call.signature, step.bytes);
-    for (Connection* const* const last = end + step.receives; end != last; ++end) release(**end);
+      if (!line.pumped) Waiter::relax();
+    }
+    return true;
+  };
+  // What is to be sent leaves by the first look. While one lane waits for a network, others may
+  // have something to send: advance() asks all of them.
+  const std::uint32_t pumped_looks = std::max(most_looks, 1U);
+  const std::uint32_t most = !line.pumped ? most_looks : line.one_lane ? pumped_looks : 0;
+  for (std::size_t i = 0; i < steps; ++i) {
+    const StraightStep& step = line.steps[i];
+    if (!wait([&] { return may_run(line, step, call.signature); }, i, most)) return false;
+    run_step(line, step, call.signature);
   }
+  if (line.pumped && !wait([&] { return call.flushed(call); }, steps, pumped_looks)) return false;
   traffic_.messages += line.messages;
   traffic_.payload_bytes += line.payload_bytes;
   if (!line.answered.empty()) fetch_cells(line);
   return true;
+}
+
+void HostExecutor::run_step(const StraightLine& line, const StraightStep& step,
+                            std::uint64_t signature) {
+  if (step.gauged) [[unlikely]]
+    run_gauged(line, step);
+  else
+    run_moves<false>(line, step);
+  Connection* const* end = line.ends.data() + step.first_end;
+  for (Connection* const* const last = end + step.sends; end != last; ++end)
+    commit(**end, signature, step.bytes);
+  for (Connection* const* const last = end + step.receives; end != last; ++end) release(**end);
 }
 
 // The next operation's cells, as CellOp::kFetch does. (Of slots, whose number is in a line of its

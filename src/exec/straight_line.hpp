@@ -80,6 +80,8 @@ struct StraightLine {
   std::vector<StraightPlace> places;
   std::vector<Connection*> ends;  // the executor's, in the order of messages
   std::vector<CellOp> ops;        // where each carries one message of one cell, to kEnd; else none
+  bool pumped = false;            // some of its messages move by StraightCall::pump alone
+  bool one_lane = false;
   // Those to ranks from which the line receives, too: who sent in an operation had ended the one
   // before, and so given its credits.
   std::vector<Connection*> answered;
@@ -97,7 +99,10 @@ struct StraightCall {
   // What a call does that no message needs: once, and by a line of single cells when it has sent
   // what it can, so that its own work takes place while the messages are on their way.
   void (*enter)(const StraightCall&) = [](const StraightCall&) {};
-  std::uint64_t input_base = 0, output_base = 0;  // Call::input_base
+  // Of a pumped line. Moves what there is to move; false: that failed. `over`: all steps are done.
+  bool (*pump)(const StraightCall&, bool over) = nullptr;
+  bool (*flushed)(const StraightCall&) = nullptr;  // nothing that was queued needs this rank
+  std::uint64_t input_base = 0, output_base = 0;   // Call::input_base
   std::uint64_t operation = 0;
   std::uint64_t signature = 0;
 };

@@ -22,8 +22,8 @@
 
 namespace tutti {
 
-// Calls of at most so many bytes of data repeat in a straight line, if they have one slice and all
-// ranks share memory (exec/straight_line.hpp).
+// Calls of at most so many bytes of data repeat in a straight line, if they have one slice
+// (exec/straight_line.hpp).
 inline constexpr std::uint64_t kMostStraightBytes = 16 << 10;
 
 inline constexpr std::uint64_t kMaxSlices = std::uint64_t{1} << 30;

@@ -80,7 +80,8 @@ using Steps = void (*)(tuttiComm_t comm);
 
 // For every small n, and ever fewer of those up to more than the steps allocate; a job of two
 // processes each.
-void run_out_of_memory(Steps victim, Steps other) {
+void run_out_of_memory(
+    Steps victim, Steps other, Steps before = [](tuttiComm_t) {}) {
   constexpr std::int64_t kMost = 600;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   constexpr std::int64_t kAllBelow = 8;  // a job takes a hundred times as long
@@ -91,6 +92,7 @@ void run_out_of_memory(Steps victim, Steps other) {
   for (std::int64_t n = 0; n < kMost && !::testing::Test::HasFailure(); n += 1 + n / kAllBelow) {
     SCOPED_TRACE("allocation " + std::to_string(n));
     run_processes(2, [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+      before(comm);
       if (self.rank == 1) return other(std::exchange(comm, nullptr));
       const Scarce scarce(n);
       victim(std::exchange(comm, nullptr));
@@ -116,12 +118,19 @@ TEST_P(OutOfMemory, WhileItLeaves) {
                     [](tuttiComm_t comm) { EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess); });
 }
 
+void sum_and_abort(tuttiComm_t comm) {
+  sum(comm);
+  EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+}
+
 TEST_P(OutOfMemory, InAFirstCallAndTheAbortAfterIt) {
-  const Steps steps = [](tuttiComm_t comm) {
-    sum(comm);
-    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
-  };
-  run_out_of_memory(steps, steps);
+  run_out_of_memory(sum_and_abort, sum_and_abort);
+}
+
+TEST_P(OutOfMemory, InACallThatRepeatsAndTheAbortAfterIt) {
+  run_out_of_memory(sum_and_abort, sum_and_abort, [](tuttiComm_t comm) {
+    for (int i = 0; i < 4; ++i) sum(comm);
+  });
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct Member {
   std::unique_ptr<Communicator> communicator;
   std::vector<float> in = std::vector<float>(4, 1), out = std::vector<float>(4);
   std::string message = {};  // of a call that failed
+  bool slowly = false;       // the last one that repeated left the straight line
 
   // An all-reduce of `in`.
   [[nodiscard]] Call small() {
@@ -47,6 +48,7 @@ struct Member {
     const Status ended = communicator->repeats().ended();
     slot.give_back();
     if (ran == Repeats::Ran::kNot) return Outcome::kElsewhere;
+    slowly = ran == Repeats::Ran::kSlowly;
     if (ended) return Outcome::kEnded;
     message = ended.error().message;
     return Outcome::kFailed;

@@ -17,6 +17,7 @@
 #include "calls.hpp"
 #include "exec/allocation.hpp"
 #include "job.hpp"
+#include "mixed_calls.hpp"
 #include "repeating_member.hpp"
 #include "tests/seed.hpp"
 
@@ -25,30 +26,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Each shape again and again between the others, at random places, from equal seeds.
 TEST(Repeats, GiveWhatOtherCallsGive) {
-  using enum Collective;
   const unsigned seed = draw_seed();
   for (const int ranks : {1, 2, 3, 5, 8})
-    run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
-      std::mt19937 random(seed);
-      std::vector<CallCase> shapes;
-      for (const Collective collective : {kAllReduce, kBroadcast, kReduce, kAllGather,
-                                          kReduceScatter, kGather, kScatter, kAllToAll})
-        for (const std::size_t count : {1, 2, 17, 130, 700, 2000})
-          shapes.push_back({.collective = collective,
-                            .count = count,
-                            .root = static_cast<int>(random() % static_cast<unsigned>(ranks))});
-      std::shuffle(shapes.begin(), shapes.end(), random);
-      for (int i = 0; i < 600; ++i) {
-        // Of a few, so that they repeat; which few changes.
-        CallCase one = shapes[(random() % 5 + static_cast<std::size_t>(i) / 50) % shapes.size()];
-        one.in_place = one.collective != kAllToAll && random() % 3 == 0;
-        one.salt = i;
-        ASSERT_EQ(check_call(comm, rank, ranks, one), "")
-            << "call " << i << ", " << ranks << " ranks, seed " << seed;
-      }
-    });
+    run_job(ranks, {},
+            [&](int rank, tuttiComm_t& comm) { make_mixed_calls(comm, rank, ranks, seed, 600); });
 }
 
 TEST(Repeats, AverageProductsAndTypesAreTheirOwn) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "hosts_job.hpp"
+#include "mixed_calls.hpp"
 #include "tests/seed.hpp"
 #include "tests/transports/verbs/ports.hpp"
 #include "transfer_rounds.hpp"
@@ -90,6 +91,14 @@ TEST_F(VerbsJob, EveryCollectiveIsRight) {
 }
 
 // The adapter reads what is registered where it lies, and as long as it is registered.
+TEST_F(VerbsJob, SmallCallsThatRepeatAreRight) {
+  const unsigned seed = draw_seed();
+  run_verbs({.ranks = 2, .ranks_per_host = 1},
+            [&](tuttiComm_t& comm, const testing::ForkedRank& self) {
+              make_mixed_calls(comm, self.rank, self.ranks, seed, 400);
+            });
+}
+
 TEST_F(VerbsJob, RegisteredMemoryIsSentWithoutACopy) {
   run_verbs({.ranks = 2, .ranks_per_host = 1}, [](tuttiComm_t& comm, const testing::ForkedRank&) {
     std::vector<float> in(1 << 18), out(1 << 18);
