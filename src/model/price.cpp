@@ -98,8 +98,8 @@ PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const 
   const Amounts own =
       amounts(0, counts.max_steps, counts.max_operands, counts.max_remotes, counts.max_transfers)
           .busy(counts.max_far_transfers, counts.max_far_operands);
-  // An interface works beside the ranks.
-  const Amounts link = Amounts{}.far(0, counts.host_far_chunks);
+  // An interface works beside the ranks, but for the gap between two messages.
+  const Amounts link = Amounts{}.far(0, counts.host_far_chunks).busy(1, 0);
   // A slot takes the next message once the receiver's step has read the one before.
   const std::uint64_t turns = counts.far_connection_messages, turned = counts.far_connection_chunks;
   Amounts credits =

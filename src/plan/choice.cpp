@@ -20,14 +20,17 @@ namespace {
 // of some KiB many slots together outgrow a core's own cache: a line has left the reader's for the
 // shared one before it is written again, and need not be taken back (measured with 512 KiB and
 // 32 MiB). Smaller ones are faster where few slots stay in the first cache, and between more than
-// two ranks the slots outgrow the shared one.
+// two ranks the slots outgrow the shared one. Between hosts a message is a system call at each end,
+// or two, and waits for a credit that has a long way: large slots, or more of them.
 constexpr std::array kShapes{
     PlanShape{Protocol::kFlagged, 1, 8, 0},
-    PlanShape{Protocol::kSlots, 1, 32, 40 << 10, true},
+    PlanShape{Protocol::kSlots, 1, 32, 40 << 10, PlanShape::For::kPair},
     PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 16 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 128 << 10},
+    PlanShape{Protocol::kSlots, 1, 4, 256 << 10, PlanShape::For::kHosts},
+    PlanShape{Protocol::kSlots, 1, 2, 512 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kDirect, 1, 2, 0},
 };
 static_assert(kShapes.size() <= kMostPlanShapes);
@@ -51,8 +54,11 @@ std::vector<const Algorithm*> list_algorithms() {
 }
 
 // Whoever forces slots or their size names another shape.
-bool between_two(const Forced& forced, const ScheduleCounts& counts) {
-  return counts.ranks == 2 && counts.far_depth == 0 && forced.slots == 0 && forced.slot_bytes == 0;
+bool is_meant_for(const PlanShape& shape, const Forced& forced, const ScheduleCounts& counts) {
+  if (shape.whom == PlanShape::For::kAll) return true;
+  if (forced.slots != 0 || forced.slot_bytes != 0) return false;
+  const bool far = counts.far_depth > 0;
+  return shape.whom == PlanShape::For::kHosts ? far : counts.ranks == 2 && !far;
 }
 
 // Candidates of what has been counted.
@@ -62,7 +68,7 @@ Contender make_contender(const Settings& settings, const Forced& forced, Contend
   for (std::size_t shape = 0; shape < kShapes.size(); ++shape) {
     const Protocol protocol = kShapes[shape].protocol;
     if (direct != (protocol == Protocol::kDirect)) continue;
-    if (kShapes[shape].for_pair && !between_two(forced, contender.counts)) continue;
+    if (!is_meant_for(kShapes[shape], forced, contender.counts)) continue;
     if (forced.protocol && *forced.protocol != protocol) continue;
     admitted = true;
     Result<Candidate> candidate =
@@ -93,7 +99,7 @@ std::uint64_t slices_of(const Settings& settings, const Candidate& candidate,
 // May the candidate's shape be taken for messages of so many bytes?
 bool suits(const Candidate& candidate, std::uint64_t message) {
   constexpr std::uint64_t kLeastBytes = 3 << 10;
-  return !kShapes[candidate.shape].for_pair ||
+  return kShapes[candidate.shape].whom != PlanShape::For::kPair ||
          (message >= kLeastBytes && message <= candidate.message_bytes);
 }
 

@@ -28,8 +28,12 @@ struct PlanShape {
   std::uint32_t replicas;
   std::uint32_t slots;
   std::uint64_t slot_bytes;
-  // Only for two ranks of a host, and messages of some KiB that a slot holds.
-  bool for_pair = false;
+  enum class For : std::uint8_t {
+    kAll,
+    kPair,   // two ranks of a host, and messages of some KiB that a slot holds
+    kHosts,  // ranks of several hosts
+  };
+  For whom = For::kAll;
 };
 [[nodiscard]] std::span<const PlanShape> plan_shapes();
 inline constexpr std::size_t kMostPlanShapes = 15;
