@@ -64,6 +64,10 @@ class RoutedTransport final : public Transport {
     TUTTI_TRY(near_->progress());
     return far_->progress();
   }
+  [[nodiscard]] Status flush() override {
+    TUTTI_TRY(near_->flush());
+    return far_->flush();
+  }
   [[nodiscard]] Rank unflushed() const override {
     const Rank near = near_->unflushed();
     return near != kNoRank ? near : far_->unflushed();
@@ -71,6 +75,10 @@ class RoutedTransport final : public Transport {
   void hasten() override {
     near_->hasten();
     far_->hasten();
+  }
+  void tell_done() override {
+    near_->tell_done();
+    far_->tell_done();
   }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override { return of(peer).await(peer, ns); }
   [[nodiscard]] Owed owed() const override {

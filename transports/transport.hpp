@@ -68,7 +68,8 @@ class Transport {
   [[nodiscard]] virtual Result<Connection> open_recv(const ConnectionSpec& spec) = 0;
 
   // Publishes that this rank has consumed every message of all operations up to `operation`. Stores
-  // with release order. User thread; never blocks.
+  // with release order; where it is pumped, the number may wait for a message to go with, until
+  // tell_done(). User thread; never blocks.
   virtual void publish_done(std::uint64_t operation) = 0;
   // Where a store with release order is all that publish_done() does, for whoever stores by itself;
   // null: it does more. Good until close().
@@ -98,13 +99,21 @@ class Transport {
   // Moves pending bytes in both directions; does nothing for shared connections. An error means
   // that the transport cannot go on. User thread; never blocks.
   [[nodiscard]] virtual Status progress() { return {}; }
-  // Returns a peer for which messages, a `done` number, or credits from before the last
-  // publish_done() are still queued on this rank: keep calling progress(). kNoRank if there is
-  // none. Later credits may wait for the next message to that peer. User thread; never blocks.
+  // Sends like progress(), and may leave what has come for later: for a call whose messages are all
+  // committed and received. User thread; never blocks.
+  [[nodiscard]] virtual Status flush() { return progress(); }
+  // Returns a peer for which messages, a `done` number that is to be told, or credits from before
+  // the last publish_done() that it may soon lack are still queued on this rank: keep calling
+  // progress(). kNoRank if there is none. Other credits may wait for the next message to that peer.
+  // User thread; never blocks.
   [[nodiscard]] virtual Rank unflushed() const { return kNoRank; }
-  // The call at hand has no message to send, or none yet: a `done` number and credits that wait to
-  // travel with one leave with the next progress(). User thread; never blocks.
+  // The call at hand has no message to send, or none yet: what a peer may soon lack, and what
+  // unflushed() counts, leaves with the next progress() and waits for no message to go with. User
+  // thread; never blocks.
   virtual void hasten() {}
+  // Peers may wait for this rank's `done` number: from now on unflushed() counts it, and all
+  // credits, until they have left. User thread; never blocks.
+  virtual void tell_done() {}
   // Sleeps until bytes from `peer` have arrived or bytes can be sent to it, at most for `ns`
   // nanoseconds; events of other peers may end the sleep too. Returns false at once if nothing
   // would wake this thread, as in shared memory. User thread.

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -71,6 +72,19 @@ Status OngoingCall::pump(bool silent) {
   Status moving = transport_->progress();
   if (!moving) members_.poison_as_failed(signature_);
   return moving;
+}
+
+Status pump_straight(Transport& transport, bool over, bool silent) {
+  try {
+    if (over || silent) transport.hasten();
+    if (over) {
+      TUTTI_TRY(transport.flush());
+      if (transport.unflushed() == kNoRank) return {};
+    }
+    return transport.progress();
+  } catch (const std::exception& exception) {
+    return make_error(Code::kSystemError, exception.what());
+  }
 }
 
 bool OngoingCall::block(std::int64_t ns) {

@@ -101,4 +101,8 @@ class OngoingCall {
   std::int64_t broken_since_ns_ = 0;         // a near peer's connections; 0: not seen so
 };
 
+// Moves what is pumped for a call that is no object of this kind. `over`: all its messages have
+// been committed and received; `silent`: it sends none. An exception is told as an error.
+[[nodiscard]] Status pump_straight(Transport& transport, bool over, bool silent);
+
 }  // namespace tutti

@@ -70,6 +70,7 @@ Status Operation::start() {
   fence_ = plans_.fence_of(*plan_, signature_.operation);
   plans_.use(*plan_, signature_.operation, fence_);
   fenced_ = plan_->fence_passed < fence_;
+  if (fenced_ && transport_ != nullptr) transport_->tell_done();  // all ranks are at this fence
   const Rank rank = members_.rank();
   const std::int32_t ranks = members_.ranks();
   return plan_->executor->start(

@@ -2,11 +2,11 @@
 #include "comm/repeats.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <new>
 #include <utility>
 
 #include "comm/communicator.hpp"
+#include "comm/ongoing_call.hpp"
 #include "comm/operation.hpp"
 #include "comm/run_operations.hpp"
 #include "device/driver.hpp"
@@ -59,14 +59,8 @@ void Repeats::enter(const StraightCall& call) {
 
 bool Repeats::pump(const StraightCall& call, bool over) {
   const auto& entry = static_cast<const Entry&>(call);
-  Transport& transport = *entry.repeats.communicator_.transport();
   Status& error = entry.repeats.pump_error_;
-  try {
-    if (over || entry.kept.silent) transport.hasten();
-    error = transport.progress();
-  } catch (const std::exception& exception) {
-    error = make_error(Code::kSystemError, exception.what());
-  }
+  error = pump_straight(*entry.repeats.communicator_.transport(), over, entry.kept.silent);
   return error.has_value();
 }
 
@@ -91,6 +85,8 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
   const std::uint64_t operation = counts.issued + 1;
   PlanCache& plans = communicator_.plans();
   const std::uint64_t fence = plans.fence_of(*kept.plan, operation);
+  if (kept.done == nullptr && fence > kept.plan->fence_passed)
+    communicator_.transport()->tell_done();
   if (plans.behind_fence(*kept.plan, fence) != kNoRank) return Ran::kNot;
   plans.use(*kept.plan, operation, fence);
   counts.issued = operation;

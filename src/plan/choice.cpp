@@ -21,15 +21,15 @@ namespace {
 // shared one before it is written again, and need not be taken back (measured with 512 KiB and
 // 32 MiB). Smaller ones are faster where few slots stay in the first cache, and between more than
 // two ranks the slots outgrow the shared one. Between hosts a message is a system call at each end,
-// or two, and waits for a credit that has a long way: large slots, or more of them.
+// or two, and its credit has a long way: there are large slots, and more small ones.
 constexpr std::array kShapes{
     PlanShape{Protocol::kFlagged, 1, 8, 0},
     PlanShape{Protocol::kSlots, 1, 32, 40 << 10, PlanShape::For::kPair},
+    PlanShape{Protocol::kSlots, 1, 8, 32 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 16 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 128 << 10},
-    PlanShape{Protocol::kSlots, 1, 4, 256 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kSlots, 1, 2, 512 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kDirect, 1, 2, 0},
 };

@@ -435,6 +435,7 @@ TEST_P(Conformance, DoneIsSeenByThePeers) {
     for (Rank peer = 0; peer < me.ranks; ++peer) EXPECT_EQ(me.transport->done_of(peer), 0U);
     me.meet();
     me.transport->publish_done(10 + static_cast<std::uint64_t>(me.rank));
+    me.transport->tell_done();
     for (Rank peer = 0; peer < me.ranks; ++peer) {
       const auto expected = 10 + static_cast<std::uint64_t>(peer);
       EXPECT_TRUE(wait_done(me, peer, expected));

@@ -134,6 +134,7 @@ void Member::leave_at_once() {
 Deadline Member::patience() { return Deadline::in_ms(kPatienceMs); }
 
 void Member::meet() const {
+  if (transport != nullptr) transport->tell_done();
   const bool left = transport == nullptr || poll("what was sent to leave", [&] {
                       transport->hasten();
                       const Status status = transport->progress();

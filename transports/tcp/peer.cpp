@@ -152,6 +152,14 @@ bool Peer::has_words() const {
   return home_.done > done_said_;
 }
 
+bool Peer::lacks_credits_soon() const {
+  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    if (2 * (recv_.of[index].next - credited_[index]) >= recv_slots_[index]) return true;
+  }
+  return false;
+}
+
 // Those of a call that has ended may wait, unless the peer has no other.
 bool Peer::owes_credits() const {
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
@@ -164,7 +172,7 @@ bool Peer::owes_credits() const {
 }
 
 void Peer::end_call() {
-  words_due_ = has_words();
+  words_due_ = lacks_credits_soon();
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     ended_[index] = recv_.of[index].next;

@@ -62,8 +62,11 @@ class Peer final : public Sink {
   void take_back();
   // A call has ended.
   void end_call();
-  // Words that wait leave with the next pump().
-  void hasten() { hastened_ = has_words(); }
+  // The words that the peer may soon lack, or all, leave with the next pump().
+  void hasten() { hastened_ = words_due_ || lacks_credits_soon(); }
+  void hasten_all() { hastened_ = has_words(); }
+  // All words that there are now must have left before this rank is flushed().
+  void tell_done() { words_due_ = has_words(); }
   // The last that is sent.
   void say_goodbye();
   // Has the kernel everything that was pumped? And what of it has the peer's kernel not?
@@ -99,7 +102,9 @@ class Peer final : public Sink {
   void pump_credit(Stream& way, std::uint8_t index);
   [[nodiscard]] bool has_words() const;
   [[nodiscard]] bool words_wait_no_longer();
-  // May the peer lack credits soon?
+  // Has the peer less than half of the credits of a connection, unless those that are owed suffice?
+  [[nodiscard]] bool lacks_credits_soon() const;
+  // The same, where those of a call that has ended may go with this one's messages.
   [[nodiscard]] bool owes_credits() const;
   void pump_words(Stream& way);
   void take_credit(const Frame& frame);
@@ -125,7 +130,7 @@ class Peer final : public Sink {
   std::array<std::uint32_t, kMaxConnectionsPerPair> recv_slots_{};  // the fewest of any plan
   std::uint32_t words_waited_ = 0;                                  // turns
   bool hastened_ = false;
-  bool words_due_ = false;  // of a call that has ended: the next one does not end before they left
+  bool words_due_ = false;  // no call ends before they have left
   std::uint64_t byes_ = 0;
   bool has_left_ = false;
 };

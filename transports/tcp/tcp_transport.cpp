@@ -63,8 +63,15 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
   // The kernel copies from wherever it lies.
   [[nodiscard]] bool may_lend(std::span<const std::byte> /*memory*/) const override { return true; }
   [[nodiscard]] Status progress() override;
+  [[nodiscard]] Status flush() override {
+    if (home_.inbox) pump_all();
+    return {};
+  }
   void hasten() override {
     for (Peer* const peer : active_) peer->hasten();
+  }
+  void tell_done() override {
+    for (Peer* const peer : active_) peer->tell_done();
   }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {
@@ -247,7 +254,7 @@ bool TcpTransport::await(Rank rank, std::int64_t ns) {
   if (std::ranges::any_of(active_, [](Peer* peer) { return peer->waits(); })) return true;
   // What others may wait for goes before this rank sleeps. Nothing is received here: of what has
   // been the executor would hear after the sleep.
-  hasten();
+  for (Peer* const peer : active_) peer->hasten_all();
   pump_all();
   std::array<epoll_event, 1> event;
   const timespec most{.tv_sec = 0, .tv_nsec = static_cast<long>(std::min(ns, kMostAwaitNs))};

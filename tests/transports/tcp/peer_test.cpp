@@ -389,20 +389,35 @@ TEST(TcpPeer, WordsWaitForAMessage) {
   receives();
   from.home.done = 1;
   from.peer.end_call();
+  EXPECT_TRUE(from.peer.flushed());  // the peer has credits enough
+  from.peer.tell_done();
   EXPECT_FALSE(from.peer.flushed());
   EXPECT_FALSE(from.speaks_within(10));
   from.send(from.cells, 8);  // with them
   EXPECT_TRUE(from.peer.flushed());
   EXPECT_FALSE(from.speaks_within(1000));
   receives();
+  from.peer.hasten();
   EXPECT_FALSE(from.speaks_within(10));
+  receives();
   from.peer.hasten();
   EXPECT_TRUE(from.speaks_within(1));
+  from.home.done = 2;
+  from.peer.tell_done();
+  from.peer.hasten();
+  EXPECT_TRUE(from.speaks_within(1));
+  EXPECT_TRUE(from.peer.flushed());
   receives();
   EXPECT_FALSE(from.speaks_within(10));
   EXPECT_TRUE(from.speaks_within(1000));
   for (int i = 0; i < 2; ++i) receives();
   EXPECT_TRUE(from.speaks_within(2));
+  for (int i = 0; i < 2; ++i) receives();
+  from.peer.end_call();
+  EXPECT_FALSE(from.peer.flushed());
+  from.peer.hasten();
+  EXPECT_TRUE(from.speaks_within(1));
+  EXPECT_TRUE(from.peer.flushed());
 }
 
 TEST(TcpPeer, WhoHasLeftHasSaidSoOnBothConnections) {
