@@ -113,6 +113,7 @@ struct alignas(64) ConnectionState {
   std::uint64_t next = 0;   // messages sent (or consumed) so far, absolute
   std::uint64_t seen = 0;   // cached counter of the other end
   bool corrupt = false;     // the other end wrote a counter that cannot be; sticky
+  std::uint32_t slots = 0;  // of the plan that had it last, from begin_operation on
   Post* posts = nullptr;    // of message k at k mod kMaxSlots; null where the connection is shared
   std::uint64_t taken = 0;  // messages whose lent payload the transport needs no more: all below it
   Offer* offer = nullptr;   // receiver; null where the transport takes none

@@ -111,6 +111,7 @@ template <ConnectionLike C>
 TUTTI_HD void begin_operation(C& c, std::uint64_t operation) {
   c.operation = operation;
   c.first_message = c.state->next;
+  if constexpr (requires { c.state->slots; }) c.state->slots = c.slots;
   const bool masked = (c.slots & (c.slots - 1)) == 0;  // for most plans no division
   c.slot =
       static_cast<std::uint32_t>(masked ? c.state->next & (c.slots - 1) : c.state->next % c.slots);

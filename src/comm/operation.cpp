@@ -69,8 +69,8 @@ Status Operation::start() {
   }
   fence_ = plans_.fence_of(*plan_, signature_.operation);
   plans_.use(*plan_, signature_.operation, fence_);
-  fenced_ = plan_->fence_passed < fence_;
-  if (fenced_ && transport_ != nullptr) transport_->tell_done();  // all ranks are at this fence
+  fenced_ = at_fence_ = plan_->fence_passed < fence_;
+  if (at_fence_ && transport_ != nullptr) transport_->tell_done();  // all ranks are at this fence
   const Rank rank = members_.rank();
   const std::int32_t ranks = members_.ranks();
   return plan_->executor->start(
@@ -128,9 +128,8 @@ Result<bool> Operation::advance() {
   if (plan_->executor->fault() != HostExecutor::Fault::kNone) return tl::unexpected(fault_error());
   // A call returns when its bytes need no more of this rank.
   const bool over = !fenced_ && plan_->executor->done();
-  // Behind the fence, and by whoever only receives, nothing is sent, and others may wait for this
-  // rank's `done`.
-  const bool silent = over || fenced_ || plan_->plan.sends.empty();
+  // At the fence, and where this rank only receives, others may wait for what it has to tell.
+  const bool silent = over || at_fence_ || plan_->plan.sends.empty();
   if (!over || !flushed()) TUTTI_TRY(pump(silent));
   if (over && flushed()) finish();
   return moved || done_;

@@ -58,6 +58,7 @@ class Operation final : public OngoingCall {
   std::uint64_t fence_ = 0;
   Rank fence_peer_ = kNoRank;
   bool fenced_ = false;
+  bool at_fence_ = false;  // so it began: others may wait for what this rank has to tell
 };
 
 }  // namespace tutti

@@ -68,6 +68,12 @@ bool Repeats::flushed(const StraightCall& call) {
   return static_cast<const Entry&>(call).repeats.communicator_.transport()->unflushed() == kNoRank;
 }
 
+// At the fence, as Operation::start() is.
+[[gnu::noinline]] bool Repeats::passes(const Kept& kept, std::uint64_t fence) const {
+  if (kept.done == nullptr) communicator_.transport()->tell_done();
+  return communicator_.plans().behind_fence(*kept.plan, fence) == kNoRank;
+}
+
 Repeats::Ran Repeats::run(const SmallCall& call) {
   // First of all: until calls on streams have ended, the thread that carries them out has the
   // plans.
@@ -85,14 +91,11 @@ Repeats::Ran Repeats::run(Kept& kept, const SmallCall& call) {
   const std::uint64_t operation = counts.issued + 1;
   PlanCache& plans = communicator_.plans();
   const std::uint64_t fence = plans.fence_of(*kept.plan, operation);
-  if (kept.done == nullptr && fence > kept.plan->fence_passed)
-    communicator_.transport()->tell_done();
-  if (plans.behind_fence(*kept.plan, fence) != kNoRank) return Ran::kNot;
+  if (fence > kept.plan->fence_passed && !passes(kept, fence)) return Ran::kNot;
   plans.use(*kept.plan, operation, fence);
   counts.issued = operation;
-  const Entry entry{{.enter = enter,
-                     .pump = pump,
-                     .flushed = flushed,
+  static constexpr StraightHooks kHooks{.enter = enter, .pump = pump, .flushed = flushed};
+  const Entry entry{{.hooks = kHooks,
                      .input_base = kept.input_base,
                      .output_base = kept.output_base,
                      .operation = operation,

@@ -90,6 +90,7 @@ class Repeats {
   [[nodiscard]] static Call whole(const Kept& kept, const SmallCall& call);
   [[nodiscard]] bool take(Kept& kept, const SmallCall& call) const;
   [[nodiscard]] inline bool can_run(const Kept& kept) const;
+  [[nodiscard]] bool passes(const Kept& kept, std::uint64_t fence) const;
   [[nodiscard]] Ran run(Kept& kept, const SmallCall& call);
   [[nodiscard]] Status go_on(const Kept& kept, const SmallCall& call, std::uint64_t operation);
 

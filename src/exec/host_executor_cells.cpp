@@ -219,7 +219,7 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
         ++op;
         continue;
       case CellOp::kEnter:
-        call.enter(call);
+        call.hooks.enter(call);
         ++op;
         continue;
       case CellOp::kEnd:
@@ -233,7 +233,7 @@ bool HostExecutor::run_cells(const StraightLine& line, const StraightCall& call,
       const CellOp* const last = line.ops.data() + line.ops.size();
       if (std::find_if(op, last, [](const CellOp& left) { return left.kind == CellOp::kEnter; }) !=
           last)
-        call.enter(call);
+        call.hooks.enter(call);
       go_on_at_cells(line, op->step, call);
       return false;
     }

@@ -134,7 +134,7 @@ void HostExecutor::add_places(StraightLine& line, std::span<const PlanOperand> o
 
 bool HostExecutor::run_steps(const StraightLine& line, const StraightCall& call,
                              std::uint32_t most_looks) {
-  call.enter(call);
+  call.hooks.enter(call);
   // Before they begin: what they sent until the last operation began has been read.
   for (Connection* const end : line.answered)
     end->state->seen = std::max(end->state->seen, end->first_message);
@@ -146,7 +146,7 @@ bool HostExecutor::run_steps(const StraightLine& line, const StraightCall& call,
   // Until ready(). False: it gave up, and advance() goes on at step `from`.
   const auto wait = [&](auto&& ready, std::size_t from, std::uint32_t most) {
     for (std::uint32_t looks = 0; !ready(); ++looks) {
-      if (looks == most || (line.pumped && !call.pump(call, from == steps))) [[unlikely]] {
+      if (looks == most || (line.pumped && !call.hooks.pump(call, from == steps))) [[unlikely]] {
         go_on_at(line, from, call);
         return false;
       }
@@ -163,7 +163,8 @@ bool HostExecutor::run_steps(const StraightLine& line, const StraightCall& call,
     if (!wait([&] { return may_run(line, step, call.signature); }, i, most)) return false;
     run_step(line, step, call.signature);
   }
-  if (line.pumped && !wait([&] { return call.flushed(call); }, steps, pumped_looks)) return false;
+  if (line.pumped && !wait([&] { return call.hooks.flushed(call); }, steps, pumped_looks))
+    return false;
   traffic_.messages += line.messages;
   traffic_.payload_bytes += line.payload_bytes;
   if (!line.answered.empty()) fetch_cells(line);

@@ -50,7 +50,7 @@ struct CellOp {
     kCommit,   // the message is visible
     kSend,     // kOpen, a copy, kCommit
     kRelease,  // the slot is free again
-    kEnter,    // StraightCall::enter, before the first message that is waited for
+    kEnter,    // StraightHooks::enter, before the first message that is waited for
     // Lines of the connection's message that is `ahead` of the next one: for writing, from the
     // cache of whoever read them; for reading.
     kFetch,
@@ -80,7 +80,7 @@ struct StraightLine {
   std::vector<StraightPlace> places;
   std::vector<Connection*> ends;  // the executor's, in the order of messages
   std::vector<CellOp> ops;        // where each carries one message of one cell, to kEnd; else none
-  bool pumped = false;            // some of its messages move by StraightCall::pump alone
+  bool pumped = false;            // some of its messages move by StraightHooks::pump alone
   bool one_lane = false;
   // Those to ranks from which the line receives, too: who sent in an operation had ended the one
   // before, and so given its credits.
@@ -94,15 +94,24 @@ struct StraightLine {
   std::uint64_t messages = 0, payload_bytes = 0;  // sent
 };
 
-// What one call brings.
-struct StraightCall {
-  // What a call does that no message needs: once, and by a line of single cells when it has sent
-  // what it can, so that its own work takes place while the messages are on their way.
+struct StraightCall;
+
+// What calls do beside their messages.
+struct StraightHooks {
+  // What no message needs: once, and by a line of single cells when it has sent what it can, so
+  // that its own work takes place while the messages are on their way.
   void (*enter)(const StraightCall&) = [](const StraightCall&) {};
   // Of a pumped line. Moves what there is to move; false: that failed. `over`: all steps are done.
   bool (*pump)(const StraightCall&, bool over) = nullptr;
   bool (*flushed)(const StraightCall&) = nullptr;  // nothing that was queued needs this rank
-  std::uint64_t input_base = 0, output_base = 0;   // Call::input_base
+};
+
+inline constexpr StraightHooks kNoHooks;
+
+// What one call brings.
+struct StraightCall {
+  const StraightHooks& hooks = kNoHooks;
+  std::uint64_t input_base = 0, output_base = 0;  // Call::input_base
   std::uint64_t operation = 0;
   std::uint64_t signature = 0;
 };

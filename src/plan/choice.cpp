@@ -25,7 +25,7 @@ namespace {
 constexpr std::array kShapes{
     PlanShape{Protocol::kFlagged, 1, 8, 0},
     PlanShape{Protocol::kSlots, 1, 32, 40 << 10, PlanShape::For::kPair},
-    PlanShape{Protocol::kSlots, 1, 8, 32 << 10, PlanShape::For::kHosts},
+    PlanShape{Protocol::kSlots, 1, 8, 40 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kSlots, 1, 2, 256 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 16 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 64 << 10},

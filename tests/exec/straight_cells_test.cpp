@@ -68,7 +68,8 @@ TEST_P(StraightCells, AreExactWhereverTheyStop) {
       int entered = 0;
       const std::uint64_t sent_before = CountedCall::sent_on(lines[r]);
       std::uint64_t sent = sent_before;
-      const CountedCall call{{.enter = CountedCall::count,
+      static constexpr StraightHooks kHooks{.enter = CountedCall::count};
+      const CountedCall call{{.hooks = kHooks,
                               .input_base = calls[r].input_base(static_cast<Rank>(r)),
                               .output_base = calls[r].output_base(static_cast<Rank>(r)),
                               .operation = operation,

@@ -86,9 +86,10 @@ TEST_P(StraightPumped, AreExactWhereverTheyStop) {
       }
       int entered = 0, pumps_left = static_cast<int>(random() % 30),
           flushes_left = static_cast<int>(random() % 3);
-      const PumpedCall call{{.enter = PumpedCall::enter_call,
-                             .pump = PumpedCall::pump_fabric,
-                             .flushed = PumpedCall::is_flushed,
+      static constexpr StraightHooks kHooks{.enter = PumpedCall::enter_call,
+                                            .pump = PumpedCall::pump_fabric,
+                                            .flushed = PumpedCall::is_flushed};
+      const PumpedCall call{{.hooks = kHooks,
                              .input_base = calls[r].input_base(static_cast<Rank>(r)),
                              .output_base = calls[r].output_base(static_cast<Rank>(r)),
                              .operation = operation,

@@ -96,6 +96,7 @@ std::vector<Way> ways() {
           {"slots of 256K", costs.slotted, 1, 256 << 10},
           {"2 x slots of 16K", costs.slotted, 2, 16 << 10},
           {"2 x slots of 128K", costs.slotted, 2, 128 << 10},
+          {"slots of 512K", costs.slotted, 1, 512 << 10},
           {"direct", costs.mapped, 1, std::uint64_t{1} << 40, true}};
 }
 

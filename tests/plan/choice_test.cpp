@@ -459,6 +459,34 @@ TEST(Table, OfAForcedAlgorithmHasOnlyThat) {
             nullptr);
 }
 
+// Between hosts every message takes its time at both ends, so large calls take large slots; small
+// ones have several under way. Within a host neither shape is tried.
+TEST(Choice, BetweenHostsSlotsAreLargeOrMany) {
+  Settings settings = settings_of(2);
+  settings.flagged_wire = settings.slots_wire = {.alpha_ns = 17'000,
+                                                 .beta_ns_per_byte = 0.32,
+                                                 .overhead_ns = 4'000,
+                                                 .overhead_ns_per_byte = 0.16};
+  const Problem broadcast{.collective = Collective::kBroadcast, .ranks = 2};
+  const auto options = [&](const std::vector<std::int32_t>& hosts, std::uint64_t bytes) {
+    const auto all = *contenders(settings, {}, broadcast, hosts);
+    return price_candidates(settings, all, bytes, PeerAccess::kNone)->front().candidate->options;
+  };
+  EXPECT_GE(options({0, 1}, 16 << 20).slot_bytes, 256U << 10);
+  EXPECT_EQ(options({0, 1}, 16 << 20).replicas, 1U);
+  EXPECT_EQ(options({0, 1}, 32 << 10).slots, 8U);
+  for (const std::uint64_t bytes : {32ULL << 10, 16ULL << 20}) {
+    const auto all = *contenders(settings, {}, broadcast, std::vector<std::int32_t>{0, 0});
+    const auto tried = *price_candidates(settings, all, bytes, PeerAccess::kNone);
+    for (const Priced& priced : tried) {
+      EXPECT_NE(priced.candidate->options.slot_bytes, 512U << 10);
+      if (priced.candidate->options.protocol == Protocol::kSlots) {
+        EXPECT_NE(priced.candidate->options.slots, 8U);
+      }
+    }
+  }
+}
+
 // Ranks that were placed on two hosts in turn, in plans that take them host by host: what crosses
 // between hosts is what it is where they were placed host by host.
 TEST(ChoiceTable, SeesHostsInTheOrderOfThePlans) {

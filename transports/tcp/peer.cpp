@@ -83,8 +83,6 @@ Connection Peer::open_send(const ConnectionSpec& spec) {
 
 Connection Peer::open_recv(const ConnectionSpec& spec) {
   recvs_opened_ |= 1u << spec.index;
-  std::uint32_t& slots = recv_slots_[spec.index];
-  slots = slots == 0 ? spec.slots : std::min(slots, spec.slots);
   return place(spec, home_.inbox->base(), home_.layout, &recv_.of[spec.index]);
 }
 
@@ -155,7 +153,7 @@ bool Peer::has_words() const {
 bool Peer::lacks_credits_soon() const {
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
-    if (2 * (recv_.of[index].next - credited_[index]) >= recv_slots_[index]) return true;
+    if (2 * (recv_.of[index].next - credited_[index]) >= recv_.of[index].slots) return true;
   }
   return false;
 }
@@ -166,7 +164,7 @@ bool Peer::owes_credits() const {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     const std::uint64_t next = recv_.of[index].next, owed = next - credited_[index];
     const bool of_this_call = next > ended_[index];
-    if ((of_this_call ? 2 : 1) * owed >= recv_slots_[index]) return true;
+    if ((of_this_call ? 2 : 1) * owed >= recv_.of[index].slots) return true;
   }
   return false;
 }
@@ -249,7 +247,7 @@ bool Peer::flushed() const {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     if (pumped_[index] < send_.of[index].next) return false;
   }
-  return !words_due_;
+  return !is_due();
 }
 
 std::uint64_t Peer::unacknowledged_bytes() const {

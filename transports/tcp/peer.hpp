@@ -23,6 +23,7 @@ struct Home {
   InboxLayout layout;
   std::optional<PrivateInbox> inbox;  // there while any peer has a stream
   std::uint64_t done = 0;
+  std::uint64_t done_due = 0;  // a peer may wait for a `done` of so much
 };
 
 class Peer final : public Sink {
@@ -62,11 +63,11 @@ class Peer final : public Sink {
   void take_back();
   // A call has ended.
   void end_call();
-  // The words that the peer may soon lack, or all, leave with the next pump().
-  void hasten() { hastened_ = words_due_ || lacks_credits_soon(); }
+  // The words that the peer may soon lack, or wait for, leave with the next pump(); or all.
+  void hasten() { hastened_ = has_words() && (is_due() || lacks_credits_soon()); }
   void hasten_all() { hastened_ = has_words(); }
   // All words that there are now must have left before this rank is flushed().
-  void tell_done() { words_due_ = has_words(); }
+  void tell_all() { words_due_ = has_words(); }
   // The last that is sent.
   void say_goodbye();
   // Has the kernel everything that was pumped? And what of it has the peer's kernel not?
@@ -101,6 +102,7 @@ class Peer final : public Sink {
   void withdraw_offers();
   void pump_credit(Stream& way, std::uint8_t index);
   [[nodiscard]] bool has_words() const;
+  [[nodiscard]] bool is_due() const { return words_due_ || done_said_ < home_.done_due; }
   [[nodiscard]] bool words_wait_no_longer();
   // Has the peer less than half of the credits of a connection, unless those that are owed suffice?
   [[nodiscard]] bool lacks_credits_soon() const;
@@ -127,8 +129,7 @@ class Peer final : public Sink {
   std::array<std::uint64_t, kMaxConnectionsPerPair> ended_{};  // received when a call had ended
   std::array<Stream*, kMaxConnectionsPerPair> slots_way_{};    // of the last message in a slot
   std::uint64_t done_ = 0, done_said_ = 0;
-  std::array<std::uint32_t, kMaxConnectionsPerPair> recv_slots_{};  // the fewest of any plan
-  std::uint32_t words_waited_ = 0;                                  // turns
+  std::uint32_t words_waited_ = 0;  // turns
   bool hastened_ = false;
   bool words_due_ = false;  // no call ends before they have left
   std::uint64_t byes_ = 0;

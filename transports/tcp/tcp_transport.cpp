@@ -71,7 +71,8 @@ class TcpTransport final : public PumpedTransport<Peer, Home> {
     for (Peer* const peer : active_) peer->hasten();
   }
   void tell_done() override {
-    for (Peer* const peer : active_) peer->tell_done();
+    home_.done_due = home_.done;  // peers that come later, too
+    for (Peer* const peer : active_) peer->tell_all();
   }
   [[nodiscard]] bool await(Rank peer, std::int64_t ns) override;
   [[nodiscard]] Owed owed() const override {

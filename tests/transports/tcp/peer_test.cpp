@@ -384,13 +384,14 @@ TEST(TcpPeer, WordsWaitForAMessage) {
   spec.destination = 1;
   spec.slots = 4;
   Connection in = from.peer.open_recv(spec);
+  begin_operation(in, 1);
   const auto receives = [&] { ++in.state->next; };
   from.send(from.cells, 8);
   receives();
   from.home.done = 1;
   from.peer.end_call();
   EXPECT_TRUE(from.peer.flushed());  // the peer has credits enough
-  from.peer.tell_done();
+  from.home.done_due = 1;
   EXPECT_FALSE(from.peer.flushed());
   EXPECT_FALSE(from.speaks_within(10));
   from.send(from.cells, 8);  // with them
@@ -403,7 +404,8 @@ TEST(TcpPeer, WordsWaitForAMessage) {
   from.peer.hasten();
   EXPECT_TRUE(from.speaks_within(1));
   from.home.done = 2;
-  from.peer.tell_done();
+  from.peer.tell_all();
+  EXPECT_FALSE(from.peer.flushed());
   from.peer.hasten();
   EXPECT_TRUE(from.speaks_within(1));
   EXPECT_TRUE(from.peer.flushed());
