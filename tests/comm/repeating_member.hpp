@@ -2,6 +2,7 @@
 // A rank with calls that repeat, below the C API: whether one did, and how it ended.
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -73,6 +74,63 @@ inline void with_two(const std::function<void(Rank, Member&, std::barrier<>&)>& 
   };
   std::jthread other([&] { rank_body(1); });
   rank_body(0);
+}
+
+// What is right whichever way messages go.
+
+inline void wait_for_long_and_go_on(const Config& config) {
+  with_two(
+      [](Rank rank, Member& member, std::barrier<>&) {
+        Membership& members = member.communicator->members();
+        for (int i = 0; i < 20; ++i) {
+          // The one that comes late waits until the other's page says where it waits.
+          if (rank == i % 2) {
+            const Board& board = members.board();
+            const auto number = member.communicator->counts().issued + 1;
+            while ((board.last_entered(1 - rank) < number || board.waits_for(1 - rank) != rank) &&
+                   !members.disturbed())
+              std::this_thread::yield();
+          }
+          member.in.assign(4, static_cast<float>(i));
+          ASSERT_EQ(member.again(), Outcome::kEnded);
+          EXPECT_EQ(member.out, std::vector<float>(4, static_cast<float>(2 * i)));
+        }
+      },
+      config);
+}
+
+inline void differ_and_be_named(const Config& config) {
+  with_two(
+      [](Rank rank, Member& member, std::barrier<>&) {
+        std::string message;
+        if (rank == 0) {
+          EXPECT_EQ(member.again(), Outcome::kFailed);
+          message = member.message;
+        } else {
+          member.in.resize(3);
+          const Status status = member.ordinary();
+          ASSERT_FALSE(status);
+          message = status.error().message;
+          member.in.resize(4);
+        }
+        EXPECT_THAT(message, ::testing::HasSubstr("all_reduce #4 count 4 float sum"));
+        EXPECT_THAT(message, ::testing::HasSubstr("all_reduce #4 count 3 float sum"));
+        EXPECT_EQ(member.again(), Outcome::kElsewhere);  // which says why
+        EXPECT_FALSE(member.ordinary());
+      },
+      config);
+}
+
+inline void come_late_and_be_named(Config config, std::int64_t timeout_ns) {
+  config.op_timeout_ns = timeout_ns;
+  with_two(
+      [](Rank rank, Member& member, std::barrier<>&) {
+        if (rank == 1) return;
+        EXPECT_EQ(member.again(), Outcome::kFailed);
+        EXPECT_THAT(member.message, ::testing::HasSubstr("rank 1 (pid"));
+        EXPECT_THAT(member.message, ::testing::HasSubstr("all_reduce #4 count 4 float sum"));
+      },
+      config);
 }
 
 }  // namespace tutti::test

@@ -118,58 +118,12 @@ TEST(RepeatsPumped, NotWhatIsSentWithoutACopy) {
       by_tcp());
 }
 
-TEST(RepeatsPumped, ACallThatWaitsForLongGoesOnWhereItWas) {
-  with_two(
-      [](Rank rank, Member& member, std::barrier<>&) {
-        for (int i = 0; i < 20; ++i) {
-          if (rank == i % 2) {
-            Board& board = member.communicator->members().board();
-            const auto number = member.communicator->counts().issued + 1;
-            while ((board.last_entered(1 - rank) < number || board.waits_for(1 - rank) != rank) &&
-                   !member.communicator->members().disturbed())
-              std::this_thread::yield();
-          }
-          member.in.assign(4, static_cast<float>(i));
-          ASSERT_EQ(member.again(), Outcome::kEnded);
-          EXPECT_EQ(member.out, std::vector<float>(4, static_cast<float>(2 * i)));
-        }
-      },
-      by_tcp());
-}
+TEST(RepeatsPumped, ACallThatWaitsForLongGoesOnWhereItWas) { wait_for_long_and_go_on(by_tcp()); }
 
-TEST(RepeatsPumped, CallsThatDifferAreNamed) {
-  with_two(
-      [](Rank rank, Member& member, std::barrier<>&) {
-        std::string message;
-        if (rank == 0) {
-          EXPECT_EQ(member.again(), Outcome::kFailed);
-          message = member.message;
-        } else {
-          member.in.resize(3);
-          const Status status = member.ordinary();
-          ASSERT_FALSE(status);
-          message = status.error().message;
-          member.in.resize(4);
-        }
-        EXPECT_THAT(message, HasSubstr("all_reduce #4 count 4 float sum"));
-        EXPECT_THAT(message, HasSubstr("all_reduce #4 count 3 float sum"));
-        EXPECT_EQ(member.again(), Outcome::kElsewhere);  // which says why
-        EXPECT_FALSE(member.ordinary());
-      },
-      by_tcp());
-}
+TEST(RepeatsPumped, CallsThatDifferAreNamed) { differ_and_be_named(by_tcp()); }
 
 TEST(RepeatsPumped, WhoDoesNotComeInTimeIsNamed) {
-  Config config = by_tcp();
-  config.op_timeout_ns = 1'000'000'000;
-  with_two(
-      [](Rank rank, Member& member, std::barrier<>&) {
-        if (rank == 1) return;
-        EXPECT_EQ(member.again(), Outcome::kFailed);
-        EXPECT_THAT(member.message, HasSubstr("rank 1 (pid"));
-        EXPECT_THAT(member.message, HasSubstr("all_reduce #4 count 4 float sum"));
-      },
-      config);
+  come_late_and_be_named(by_tcp(), 1'000'000'000);
 }
 
 // What the transport says is told by the call that it ended, and the others hear who failed.

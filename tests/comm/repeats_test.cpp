@@ -3,15 +3,11 @@
 // that begin as a repetition and must wait, or fail.
 #include "comm/repeats.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
-#include <algorithm>
 #include <array>
 #include <barrier>
-#include <random>
-#include <thread>
 #include <vector>
 
 #include "calls.hpp"
@@ -23,8 +19,6 @@
 
 namespace tutti::test {
 namespace {
-
-using ::testing::HasSubstr;
 
 TEST(Repeats, GiveWhatOtherCallsGive) {
   const unsigned seed = draw_seed();
@@ -129,22 +123,7 @@ TEST(Repeats, ByTurnsWithAPlanThatUsesTheSameMemory) {
   });
 }
 
-TEST(Repeats, ACallThatWaitsForLongGoesOnWhereItWas) {
-  with_two([](Rank rank, Member& member, std::barrier<>&) {
-    for (int i = 0; i < 20; ++i) {
-      // The one that comes late waits until the other's page says where it waits.
-      if (rank == i % 2) {
-        Board& board = member.communicator->members().board();
-        const auto number = member.communicator->counts().issued + 1;
-        while (board.last_entered(1 - rank) < number || board.waits_for(1 - rank) != rank)
-          std::this_thread::yield();
-      }
-      member.in.assign(4, static_cast<float>(i));
-      ASSERT_EQ(member.again(), Outcome::kEnded);
-      EXPECT_EQ(member.out, std::vector<float>(4, static_cast<float>(2 * i)));
-    }
-  });
-}
+TEST(Repeats, ACallThatWaitsForLongGoesOnWhereItWas) { wait_for_long_and_go_on({}); }
 
 // Of each plan, with no look at all between its steps, beside one that goes straight.
 TEST(Repeats, GoOnAtEveryStepAndCountAlike) {
@@ -247,38 +226,9 @@ TEST(Repeats, InWindowsAsElsewhere) {
   });
 }
 
-TEST(Repeats, CallsThatDifferAreNamed) {
-  with_two([](Rank rank, Member& member, std::barrier<>&) {
-    std::string message;
-    if (rank == 0) {
-      EXPECT_EQ(member.again(), Outcome::kFailed);
-      message = member.message;
-    } else {
-      member.in.resize(3);
-      const Status status = member.ordinary();
-      ASSERT_FALSE(status);
-      message = status.error().message;
-      member.in.resize(4);
-    }
-    EXPECT_THAT(message, HasSubstr("all_reduce #4 count 4 float sum"));
-    EXPECT_THAT(message, HasSubstr("all_reduce #4 count 3 float sum"));
-    EXPECT_EQ(member.again(), Outcome::kElsewhere);  // which says why
-    EXPECT_FALSE(member.ordinary());
-  });
-}
+TEST(Repeats, CallsThatDifferAreNamed) { differ_and_be_named({}); }
 
-TEST(Repeats, WhoDoesNotComeInTimeIsNamed) {
-  Config config;
-  config.op_timeout_ns = 50'000'000;
-  with_two(
-      [](Rank rank, Member& member, std::barrier<>&) {
-        if (rank == 1) return;
-        EXPECT_EQ(member.again(), Outcome::kFailed);
-        EXPECT_THAT(member.message, HasSubstr("rank 1 (pid"));
-        EXPECT_THAT(member.message, HasSubstr("all_reduce #4 count 4 float sum"));
-      },
-      config);
-}
+TEST(Repeats, WhoDoesNotComeInTimeIsNamed) { come_late_and_be_named({}, 50'000'000); }
 
 }  // namespace
 }  // namespace tutti::test

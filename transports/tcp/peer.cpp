@@ -150,27 +150,18 @@ bool Peer::has_words() const {
   return home_.done > done_said_;
 }
 
-bool Peer::lacks_credits_soon() const {
-  for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
-    const auto index = static_cast<std::size_t>(std::countr_zero(left));
-    if (2 * (recv_.of[index].next - credited_[index]) >= recv_.of[index].slots) return true;
-  }
-  return false;
-}
-
-// Those of a call that has ended may wait, unless the peer has no other.
-bool Peer::owes_credits() const {
+bool Peer::owes_credits(bool ended_may_wait) const {
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     const std::uint64_t next = recv_.of[index].next, owed = next - credited_[index];
-    const bool of_this_call = next > ended_[index];
-    if ((of_this_call ? 2 : 1) * owed >= recv_.of[index].slots) return true;
+    const bool may_wait = ended_may_wait && next == ended_[index];
+    if (owed > 0 && (may_wait ? 1 : 2) * owed >= recv_.of[index].slots) return true;
   }
   return false;
 }
 
 void Peer::end_call() {
-  words_due_ = lacks_credits_soon();
+  words_due_ = owes_credits(false);
   for (std::uint32_t left = recvs_opened_; left != 0; left &= left - 1) {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     ended_[index] = recv_.of[index].next;
@@ -179,7 +170,7 @@ void Peer::end_call() {
 
 bool Peer::words_wait_no_longer() {
   if (!has_words()) return false;
-  return hastened_ || words_waited_++ >= (owes_credits() ? 1 : kMostTurnsOfWords);
+  return hastened_ || words_waited_++ >= (owes_credits(true) ? 1 : kMostTurnsOfWords);
 }
 
 void Peer::pump_words(Stream& way) {

@@ -64,7 +64,7 @@ class Peer final : public Sink {
   // A call has ended.
   void end_call();
   // The words that the peer may soon lack, or wait for, leave with the next pump(); or all.
-  void hasten() { hastened_ = has_words() && (is_due() || lacks_credits_soon()); }
+  void hasten() { hastened_ = is_due() || owes_credits(false); }
   void hasten_all() { hastened_ = has_words(); }
   // All words that there are now must have left before this rank is flushed().
   void tell_all() { words_due_ = has_words(); }
@@ -104,10 +104,9 @@ class Peer final : public Sink {
   [[nodiscard]] bool has_words() const;
   [[nodiscard]] bool is_due() const { return words_due_ || done_said_ < home_.done_due; }
   [[nodiscard]] bool words_wait_no_longer();
-  // Has the peer less than half of the credits of a connection, unless those that are owed suffice?
-  [[nodiscard]] bool lacks_credits_soon() const;
-  // The same, where those of a call that has ended may go with this one's messages.
-  [[nodiscard]] bool owes_credits() const;
+  // Half of a connection's credits or more, so that the peer may lack some soon. Those of a call
+  // that has ended may wait for this one's messages, unless they are all.
+  [[nodiscard]] bool owes_credits(bool ended_may_wait) const;
   void pump_words(Stream& way);
   void take_credit(const Frame& frame);
   void land_cells(const Frame& frame, const std::byte* bytes);

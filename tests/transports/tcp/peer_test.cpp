@@ -384,6 +384,8 @@ TEST(TcpPeer, WordsWaitForAMessage) {
   spec.destination = 1;
   spec.slots = 4;
   Connection in = from.peer.open_recv(spec);
+  from.peer.end_call();
+  EXPECT_TRUE(from.peer.flushed());  // nothing has come, though the plan has not begun either
   begin_operation(in, 1);
   const auto receives = [&] { ++in.state->next; };
   from.send(from.cells, 8);
