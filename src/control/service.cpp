@@ -235,7 +235,7 @@ void Service::on_event(ConnectionKey key, std::uint32_t events) {
     connection.said_bye = true;  // that says nothing of the peer
     return hang_up(key);
   }
-  if ((events & EPOLLOUT) != 0 && !flush(connection)) return hang_up(key);
+  if ((events & EPOLLOUT) != 0 && !flush(connection)) return hear_out(key);
   constexpr int kPacketsPerTurn = 16;  // then others have their turn
   for (int i = 0; i < kPacketsPerTurn && receive(key); ++i) {
   }
@@ -252,7 +252,10 @@ bool Service::receive(ConnectionKey key) {
   }
   if (outcome == Outcome::kReplyLost) {
     TUTTI_LOG(options_.log, LogLevel::kInfo, "rank {} did not wait for its reply", connection.peer);
-  } else if (received.state != IoState::kClosed) {
+    hear_out(key);
+    return false;
+  }
+  if (received.state != IoState::kClosed) {
     TUTTI_LOG(options_.log, LogLevel::kWarn,
               "rank {} sent an illegal packet; this rank closes the connection", connection.peer);
   }
@@ -268,6 +271,7 @@ Service::Outcome Service::dispatch(ConnectionKey key, std::span<const std::byte>
   if (!reader.ok()) return Outcome::kIllegal;
   switch (header.type) {
     case FrameType::kRequest: {
+      if (connection.takes_nothing) return Outcome::kServed;
       if (connection.parked) return Outcome::kIllegal;
       const std::span<const std::byte> payload = reader.rest();
       const bool sent = answer(connection, {.kind = static_cast<RequestKind>(header.kind),
@@ -362,6 +366,16 @@ bool Service::flush(Connection& connection) {
   return true;
 }
 
+// Nothing can be sent to this peer. Where its time for an answer was over, it has said Bye before
+// it closed the connection, and is well.
+void Service::hear_out(ConnectionKey key) {
+  constexpr int kMostPackets = 64;
+  connections_.at(key).takes_nothing = true;
+  for (int i = 0; i < kMostPackets && receive(key); ++i) {
+  }
+  if (connections_.contains(key)) hang_up(key);
+}
+
 void Service::hang_up(ConnectionKey key) {
   const auto found = connections_.find(key);
   const Rank peer = found->second.peer;
@@ -384,7 +398,7 @@ void Service::retry_parked(RequestKind kind) {
     Connection& connection = connections_.at(key);
     Parked request = std::move(*connection.parked);
     connection.parked.reset();
-    if (!answer(connection, std::move(request))) hang_up(key);
+    if (!answer(connection, std::move(request))) hear_out(key);
   }
 }
 

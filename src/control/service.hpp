@@ -112,6 +112,7 @@ class Service {
     Rank peer = kNoRank;
     bool said_bye = false;
     bool watched = false;
+    bool takes_nothing = false;  // a packet for it was lost: it is read until its end
     std::deque<Outgoing> backlog{};
     std::optional<Parked> parked{};
   };
@@ -132,6 +133,7 @@ class Service {
   [[nodiscard]] bool answer(Connection& connection, Parked request);
   [[nodiscard]] bool send(Connection& connection, std::vector<std::byte> packet, int lent_fd);
   [[nodiscard]] bool flush(Connection& connection);
+  void hear_out(ConnectionKey key);
   void hang_up(ConnectionKey key);
   [[nodiscard]] ConnectionKey keep(Channel channel, Rank peer, bool watched);
   void retry_parked(RequestKind kind);

@@ -73,21 +73,21 @@ class Leaving : public ::testing::TestWithParam<const char*> {
     pollfd ended{.fd = channel.fd(), .events = POLLRDHUP, .revents = 0};
     EXPECT_EQ(::poll(&ended, 1, kPatienceMs), 1);
     watcher_->add_watch(kLeaver, std::move(channel));
-    finish_turn();  // it has the connection
-    finish_turn();  // it has seen its end
+    finish_turn_of(*watcher_);  // it has the connection
+    finish_turn_of(*watcher_);  // it has seen its end
     return deaths_;
   }
 
-  // A turn of the watching service's loop that begins after this call, to its end.
-  void finish_turn() {
+  // A turn of the service's loop that begins after this call, to its end.
+  static void finish_turn_of(Service& service) {
     std::promise<void> finished;
-    watcher_->look_when([&finished] {
+    service.look_when([&finished] {
       finished.set_value();
       return INT64_MAX;
     });
-    watcher_->look_soon();
+    service.look_soon();
     finished.get_future().wait();
-    watcher_->look_when(nullptr);
+    service.look_when(nullptr);
   }
 
   const SessionKey key_ = make_session_key();
@@ -173,6 +173,32 @@ TEST_P(Leaving, WithoutAWordIsADeath) {
     EXPECT_EQ(must_receive(accepted).type, FrameType::kWatch);
   }
   EXPECT_EQ(deaths_at_the_end_of(*std::move(channel)), 1);
+}
+
+// A rank whose time is over hangs up before it has its answer. It is not gone, though the service
+// finds that it can send it nothing before it reads its Bye.
+TEST_P(Leaving, AnAskerWhoseTimeIsOverIsNotGone) {
+  std::promise<void> asked, over;
+  leaver_->serve(RequestKind::kEcho, [&](const Request&) {
+    asked.set_value();
+    over.get_future().wait();
+    return std::optional<Result<HandlerReply>>(HandlerReply{});
+  });
+  static_cast<void>(leaver_->mailbox().enter());
+  {
+    Channel channel = must_open();
+    const FrameHeader request{.type = FrameType::kRequest,
+                              .kind = static_cast<std::uint16_t>(RequestKind::kEcho)};
+    ASSERT_TRUE(send_within(channel, start_frame(request).bytes(), -1, patience()));
+    asked.get_future().wait();
+    channel.send_last(start_frame({.type = FrameType::kBye}).bytes());
+  }
+  over.set_value();
+  finish_turn_of(*leaver_);
+  finish_turn_of(*leaver_);
+  const auto message = leaver_->mailbox().take(kClaim.rank, 0, 0, Deadline{0});
+  ASSERT_FALSE(message);
+  EXPECT_EQ(message.error().code, Code::kTimeout) << message.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(Media, Leaving, ::testing::Values("unix", "tcp"),
