@@ -40,6 +40,11 @@ WaitPolicy make_wait_policy(const Config& config, const Machine& machine, bool p
   policy.spins = config.spin != kSpinAuto         ? config.spin
                  : machine.ranks <= machine.cores ? with_core
                                                   : 0;
+  // Hundreds of ranks of a core that woke each millisecond would leave it no time for anything
+  // else.
+  constexpr std::int64_t kSleepNsOfSharer = 25'000;
+  const std::int64_t sharers = machine.ranks / std::max(machine.cores, 1);
+  policy.max_sleep_ns = std::max(policy.max_sleep_ns, sharers * kSleepNsOfSharer);
   return policy;
 }
 
