@@ -259,12 +259,17 @@ Result<std::vector<TcpAddress>> find_agreed(const std::string& tcp, std::string_
 Status start_agreed_root(const IdContent& content, const RootSetup& setup) {
   if (::sodium_init() < 0)
     return make_error(Code::kSystemError, "the system provides no random bytes");
-  TUTTI_TRY_ASSIGN(const std::vector<TcpAddress> addresses,
-                   find_agreed(content.tcp, setup.interfaces));
+  const Result<std::vector<TcpAddress>> addresses = find_agreed(content.tcp, setup.interfaces);
+  if (!addresses) {
+    Error error = addresses.error();
+    // A root has to know its own host by that name.
+    if (error.code == Code::kRemoteError) error.code = Code::kInvalidArgument;
+    return tl::unexpected(std::move(error));
+  }
   std::vector<Doorway> doorways;
-  for (const TcpAddress& address : addresses) {
+  for (const TcpAddress& address : *addresses) {
     Result<Listener> listener = listen_tcp(address);
-    const bool last = address == addresses.back();
+    const bool last = address == addresses->back();
     if (listener) {
       // Nobody else has that port, and so no other root this door.
       doorways.push_back({.place = fmt::format("{:x} {}", host_identity(""), address.text())});

@@ -73,11 +73,10 @@ Result<HostPort> parse_root(const std::string& root) {
   // Without brackets the end of an IPv6 address could be taken for the port.
   const bool many_colons = !bracketed && parsed.host.find(':') != std::string::npos;
   if (parsed.host.empty() || parsed.port == 0 || many_colons)
-    return make_error(
-        Code::kInvalidArgument,
-        fmt::format(
-            "TUTTI_ROOT '{}' is not host:port; examples: node0:7000, 10.0.0.1:7000, [fd00::1]:7000",
-            printable(root)));
+    return make_error(Code::kInvalidArgument,
+                      fmt::format("TUTTI_ROOT '{}' is not host:port with a port of 1 to 65535; "
+                                  "examples: node0:7000, 10.0.0.1:7000, [fd00::1]:7000",
+                                  printable(root)));
   return parsed;
 }
 
