@@ -128,15 +128,21 @@ class Process {
       summary_.errors.push_back(cause.empty() ? error_ : cause);
     }
     const bool good = report_.finish(summary_, memory_line_);
-    if (report_.output_error() != 0) {
-      const std::string lost = lost_output(report_.output_error());
-      static_cast<void>(job_.claim_failure(lost));
-      say(tool_.program(), lost);
-    }
+    if (report_.output_error() != 0) tell(lost_output(report_.output_error()));
+    if (summary_.completed && !summary_.bandwidth_ok())
+      tell(
+          fmt::format("the average bus bandwidth, {:g} GB/s, is below 90 % of the {:g} GB/s that "
+                      "NCCL_TESTS_MIN_BW asks for",
+                      summary_.average_busbw, *summary_.required_busbw));
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
   }
 
  private:
+  void tell(const std::string& failure) {
+    static_cast<void>(job_.claim_failure(failure));
+    say(tool_.program(), failure);
+  }
+
   [[nodiscard]] int local_ranks() const { return options_.threads * options_.ranks_per_thread; }
   [[nodiscard]] int first_rank() const { return job_.process() * local_ranks(); }
 

@@ -31,8 +31,11 @@ void add_nccl_flags(CLI::App& app, Raw& raw, Options& options) {
   app.add_option("-b,--minbytes", raw.min_bytes, "smallest size, K/M/G allowed")
       ->default_val("32M");
   app.add_option("-e,--maxbytes", raw.max_bytes, "largest size")->default_val("32M");
-  app.add_option("-i,--stepbytes", raw.step_bytes, "added between sizes")->default_val("1M");
-  app.add_option("-f,--stepfactor", options.step_factor, "multiplied between sizes");
+  app.add_option("-i,--stepbytes", raw.step_bytes,
+                 "what is added to a size for the next; not with -f")
+      ->default_val("1M");
+  app.add_option("-f,--stepfactor", options.step_factor,
+                 "what a size is multiplied by for the next");
   app.add_option("-n,--iters", options.iterations, "timed iterations")->default_val(20);
   app.add_option("-w,--warmup_iters", options.warmup_iterations, "warm-up iterations")
       ->default_val(1);
@@ -95,8 +98,8 @@ void add_own_flags(CLI::App& app, Options& options) {
                "on host memory: calls on a stream (tuttiStreamCreate) for each rank; with -C 1 the "
                "time of the calls alone");
   app.add_flag("--pin", options.pin,
-               "bind thread t of all processes' to the t-th processor that may be used, modulo "
-               "their\nnumber");
+               "bind the t-th thread, counted over all processes, to the t-th usable processor,\n"
+               "starting again after the last");
   app.add_flag("--plan", options.show_plan, "print the plan of each measured size");
   app.add_flag("--explain", options.explain,
                "print every candidate's price for each measured size, and why it lost");

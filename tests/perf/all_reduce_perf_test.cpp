@@ -283,10 +283,16 @@ TEST(AllReducePerfTool, SplitsTheJobAsNcclTests) {
 
 TEST(AllReducePerfTool, TooLittleBandwidthFails) {
   ::setenv("NCCL_TESTS_MIN_BW", "1e9", 1);
-  Tool tool("-t 2 -b 8 -e 8 -n 2");
+  Tool threads("-t 2 -b 8 -e 8 -n 2"), processes("--procs 2 -b 8 -e 8 -n 2");
   ::unsetenv("NCCL_TESTS_MIN_BW");
-  EXPECT_EQ(tool.finish(), 1);
-  EXPECT_THAT(tool.output, HasSubstr(" FAILED\n"));
+  for (Tool* tool : {&threads, &processes}) {
+    EXPECT_EQ(tool->finish(), 1);
+    EXPECT_THAT(tool->output, HasSubstr(" FAILED\n"));
+    EXPECT_THAT(tool->errors,
+                testing::MatchesRegex("all_reduce_perf: the average bus bandwidth, .* GB/s, is "
+                                      "below 90 % of the 1e[+]09 GB/s that NCCL_TESTS_MIN_BW asks "
+                                      "for\n"));
+  }
 }
 
 TEST(AllReducePerfTool, OneMistakeIsToldOnceAndByItsCause) {
