@@ -121,8 +121,10 @@ void save_checkpoint(const Kept& kept, const fs::path& given, const Progress& pr
       if (!leads) return;
       check_checkpoint_path(path);
       remove_leftovers(path);
-      if (!fs::create_directory(partial))
-        throw std::runtime_error(partial.string() + " is there already");
+      std::error_code cause;
+      if (!fs::create_directory(partial, cause))
+        throw std::runtime_error("cannot create the folder " + partial.string() + ": " +
+                                 (cause ? cause.message() : "it is there already"));
     }));
     std::string own;
     links.agree(error_of([&] {
