@@ -40,11 +40,11 @@ WaitPolicy make_wait_policy(const Config& config, const Machine& machine, bool p
   policy.spins = config.spin != kSpinAuto         ? config.spin
                  : machine.ranks <= machine.cores ? with_core
                                                   : 0;
-  // Hundreds of ranks of a core that woke each millisecond would leave it no time for anything
-  // else.
-  constexpr std::int64_t kSleepNsOfSharer = 25'000;
-  const std::int64_t sharers = machine.ranks / std::max(machine.cores, 1);
-  policy.max_sleep_ns = std::max(policy.max_sleep_ns, sharers * kSleepNsOfSharer);
+  // Of more ranks on a core than these, waking up each millisecond would take most of its time.
+  constexpr std::int64_t kFewSharers = 150, kMoreSleepNs = 40'000, kMostSleepNs = 100'000'000;
+  const std::int64_t more = machine.ranks / std::max(machine.cores, 1) - kFewSharers;
+  if (more > 0)
+    policy.max_sleep_ns = std::min(policy.max_sleep_ns + more * kMoreSleepNs, kMostSleepNs);
   return policy;
 }
 

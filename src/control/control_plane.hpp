@@ -62,9 +62,9 @@ struct RootOptions {
 // Starts the root of an id of unique_id_at() in this process, where it lives as after
 // create_unique_id(). It listens at that address and nowhere else; a name that means the loopback
 // here, as hosts' own names often do, is taken for the address of the interface of `options`.
-// Errors: kSystemError (the port is taken, or the address is not of this host), kInvalidUsage (an
-// id with a root), kInvalidArgument. Once for each job. Any thread; waits for the system's resolver
-// where the host is a name.
+// Errors: kSystemError (the port is taken, the address is not of this host, or its resolver does
+// not know the name), kInvalidUsage (an id with a root), kInvalidArgument. Once for each job. Any
+// thread; waits for the system's resolver where the host is a name.
 [[nodiscard]] Status serve_root(const UniqueId& id, const RootOptions& options = {});
 
 struct JoinOptions {

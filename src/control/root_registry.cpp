@@ -262,8 +262,8 @@ Status start_agreed_root(const IdContent& content, const RootSetup& setup) {
   const Result<std::vector<TcpAddress>> addresses = find_agreed(content.tcp, setup.interfaces);
   if (!addresses) {
     Error error = addresses.error();
-    // A root has to know its own host by that name.
-    if (error.code == Code::kRemoteError) error.code = Code::kInvalidArgument;
+    // It is the name of this host: no other rank has failed.
+    if (error.code == Code::kRemoteError) error.code = Code::kSystemError;
     return tl::unexpected(std::move(error));
   }
   std::vector<Doorway> doorways;

@@ -230,6 +230,7 @@ void Service::add_watch(Rank peer, Channel channel) {
 
 void Service::on_event(ConnectionKey key, std::uint32_t events) {
   Connection& connection = connections_.at(key);
+  if (connection.takes_nothing) return hear_out(key);  // memory was short before it was heard out
   if (connection.watched && (events & EPOLLERR) != 0 && !connection.channel.carries_descriptors() &&
       ended_by_network(connection.channel.fd())) {
     connection.said_bye = true;  // that says nothing of the peer

@@ -176,7 +176,8 @@ TEST_P(Leaving, WithoutAWordIsADeath) {
 }
 
 // A rank whose time is over hangs up before it has its answer. It is not gone, though the service
-// finds that it can send it nothing before it reads its Bye.
+// finds that it can send it nothing before it reads its Bye. (Over TCP the kernel takes the answer
+// all the same.)
 TEST_P(Leaving, AnAskerWhoseTimeIsOverIsNotGone) {
   std::promise<void> asked, over;
   leaver_->serve(RequestKind::kEcho, [&](const Request&) {
