@@ -27,7 +27,7 @@ COMMANDS = [
     ("ci", r"tools/quickstart", ""),
     ("ci", r"tools/quickstart test", ""),
     ("programs", r"build/bin/all_reduce_perf --procs 4 .*--explain", "-n 2"),
-    ("configure", r"cmake --preset release -DTUTTI_BUILD_TESTS=OFF", "-B fresh"),
+    ("configure", r"cmake --preset release -DTUTTI_BUILD_TESTS=OFF -DTUTTI_CUDA=OFF", "-B fresh"),
     ("configure", r"cmake --build build", "--target tutti_base"),
     ("install", r'cmake --install build --prefix "\$HOME/tutti"', ""),
     ("install", r"export PKG_CONFIG_PATH=.*", ""),
@@ -44,7 +44,9 @@ COMMANDS = [
     ("programs", r"build/bin/tutti-validate --procs 4", "-e 1K -n 4 --seconds 0.05"),
     ("programs", r"build/bin/regret --procs 2,4 --svg map\.svg", "-e 1K -n 4 --seconds 0.05"),
     ("programs", r"build/bin/tutti-plan show tree --ranks 5", ""),
+    ("programs", r"build/bin/tutti-plan draw tree --ranks 5 > tree\.svg", ""),
     ("programs", r"build/bin/tutti-plan verify --all --ranks 8", ""),
+    ("programs", r"build/bin/zero_gpt --procs 2 --model nano --steps 40", "--steps 2"),
     ("programs", r"build/bin/tutti-info", ""),
 ]
 
@@ -138,14 +140,15 @@ class Readme:
     def test_programs(self):
         for command in self.commands("programs"):
             self.run(command)
-        if not os.path.isfile(os.path.join(self.work, "map.svg")):
-            fail("regret wrote map.svg")
+        for name in ("map.svg", "tree.svg"):
+            if not os.path.isfile(os.path.join(self.work, name)):
+                fail(f"nobody wrote {name}")
 
     def test_configure(self):
         """The preset configures a new tree, and what it names is built there."""
         preset, build = self.commands("configure")
         fresh = os.path.join(self.work, "fresh")
-        self.run(preset.replace("-B fresh", f"-B '{fresh}' -DTUTTI_CUDA=OFF"), self.options.source)
+        self.run(preset.replace("-B fresh", f"-B '{fresh}'"), self.options.source)
         self.run(build.replace("--build build", f"--build '{fresh}'"))
 
     def test_install(self):
