@@ -238,8 +238,7 @@ Status Links::send(Rank peer, std::span<const std::byte> packet, Deadline deadli
     if (!channel) return tl::unexpected(blame(peer, channel.error()));
     const Status sent = send_within(**channel, packet, stop(), deadline);
     if (sent) return {};
-    // If there is room for it, the Bye says that this rank is well.
-    drop(peer, sent.error().code == Code::kTimeout);
+    drop(peer, false);
     if (sent.error().code != Code::kRemoteError) return tl::unexpected(blame(peer, sent.error()));
     if (const Status again = backoff.pause(stop(), deadline); !again) {
       return tl::unexpected(blame(peer, again.error()));

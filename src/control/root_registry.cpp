@@ -259,17 +259,17 @@ Result<std::vector<TcpAddress>> find_agreed(const std::string& tcp, std::string_
 Status start_agreed_root(const IdContent& content, const RootSetup& setup) {
   if (::sodium_init() < 0)
     return make_error(Code::kSystemError, "the system provides no random bytes");
-  const Result<std::vector<TcpAddress>> addresses = find_agreed(content.tcp, setup.interfaces);
-  if (!addresses) {
-    Error error = addresses.error();
-    // It is the name of this host: no other rank has failed.
+  // It is the name of this host: where it is not known, no other rank has failed.
+  const auto own = [](Error error) {
     if (error.code == Code::kRemoteError) error.code = Code::kSystemError;
-    return tl::unexpected(std::move(error));
-  }
+    return error;
+  };
+  TUTTI_TRY_ASSIGN(const std::vector<TcpAddress> addresses,
+                   find_agreed(content.tcp, setup.interfaces).map_error(own));
   std::vector<Doorway> doorways;
-  for (const TcpAddress& address : *addresses) {
+  for (const TcpAddress& address : addresses) {
     Result<Listener> listener = listen_tcp(address);
-    const bool last = address == addresses->back();
+    const bool last = address == addresses.back();
     if (listener) {
       // Nobody else has that port, and so no other root this door.
       doorways.push_back({.place = fmt::format("{:x} {}", host_identity(""), address.text())});
