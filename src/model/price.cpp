@@ -72,6 +72,8 @@ class Tariff {
                    cost.wire_ns + cost.remote_ns;
     return cost;
   }
+  // Ranks that share a rank's core, in the mean.
+  [[nodiscard]] double crowd() const { return crowd_; }
 
  private:
   const HostCosts& costs_;
@@ -119,7 +121,11 @@ PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const 
                               counts.total_transfers)
                           .busy(counts.total_far_transfers, counts.total_far_operands);
   const double workers = std::min<double>(input.cores, counts.ranks);
-  PlanCost shared = tariff(Amounts{}.add(input.slices / workers, all));
+  // The core of the rank that works most serves others, too: all of them alike in the mean. Where
+  // all work alike, that is all work by the cores there are.
+  const double others = counts.ranks > 1 ? tariff.crowd() / (counts.ranks - 1.0) : 0;
+  PlanCost shared =
+      tariff(Amounts{}.add(input.slices * (1 - others), own).add(input.slices * others, all));
   shared.shared = true;
   if (counts.ranks > input.cores) {
     shared.switches_ns = chain.messages * counts.ranks / input.cores * costs.switch_ns;

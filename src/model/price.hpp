@@ -9,9 +9,9 @@
 //   work  = steps*step + operands*piece*beta                             a rank's own, of a slice
 //   turns = messages/slots*(alpha + step) + chunks/slots*piece*(wire + 2*beta)   of a connection
 //   price = max(path, turns) + (slices - 1)*max(work, wire, lane/replicas, turns/replicas)
-//           never under the work of all ranks shared by the cores there are, where each message on
-//           the path gives a core once to every rank that has it, and each one of all ranks takes
-//           a core alpha, if ranks outnumber cores
+//           never under the work of one core, if ranks outnumber cores: that of the rank that works
+//           most and a mean share of the others', where each message on the path gives the core
+//           once to every rank that has it, and each one of all ranks takes a core alpha
 //
 // A lane begins a slice when it is through with the one before; replicas have lanes of their own.
 // The longest lane is all the path in a ring, one step in a tree and one level of a hierarchy.

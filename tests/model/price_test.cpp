@@ -276,5 +276,24 @@ TEST(Price, IsNeverUnderTheWorkThatTheCoresShare) {
   EXPECT_GE(price_plan(tree, kCosts, one_core).time_ns, work * (1 - 1e-9));
 }
 
+// A broadcast among four ranks on two cores executes as many operands in every form. Where the root
+// does most, its core serves another rank beside: 5 of its own and a third of the others' 6.
+TEST(Price, ACoreIsSharedWithTheRankThatWorksMost) {
+  constexpr HostCosts kBytes{.beta_ns_per_byte = 1};
+  const auto among = [&](std::string_view name, std::int32_t cores) {
+    const ScheduleCounts counts = count_schedule(*find_algorithm(name).value(),
+                                                 {.collective = Collective::kBroadcast, .ranks = 4})
+                                      .value();
+    EXPECT_EQ(counts.total_operands, 11U * counts.chunks) << name;
+    return price_plan(counts, kBytes, {.bytes = 1 << 20, .slices = 1 << 10, .cores = cores})
+               .time_ns /
+           (1 << 20);
+  };
+  EXPECT_NEAR(among("one_shot", 2), 5 + 6.0 / 3, 1e-9);
+  EXPECT_NEAR(among("ring", 2), 3 + 8.0 / 3, 1e-9);
+  EXPECT_NEAR(among("one_shot", 1), 11, 1e-9);
+  EXPECT_NEAR(among("one_shot", 4), 5, 0.01);
+}
+
 }  // namespace
 }  // namespace tutti
