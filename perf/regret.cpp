@@ -2,7 +2,7 @@
 // Regret of `auto`: how much slower the algorithm that the library chose is than the best there is.
 //
 //   regret [--collectives all_reduce,...] [--procs 2,4,8] [-b 8] [-e 64M] [-f 2] [--every]
-//          [--windows] [--csv FILE] [--svg FILE]
+//          [--windows] [--fresh] [--csv FILE] [--svg FILE]
 //
 // For each collective, number of processes and size all candidates run interleaved
 // (common/contest.hpp).
@@ -57,7 +57,8 @@ Score score(const ContestSize& size, std::string_view collective, int ranks) {
           .best = best.name == "auto" ? size.chosen : best.name};
 }
 
-void print_head() {
+void print_head(const ContestOptions& contest) {
+  if (contest.fresh) fmt::print("# every rank writes what it sends before each call\n");
   fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10} {:>8} {:>8}  {:<38} {}\n", "collective", "ranks",
              "bytes", "auto us", "best us", "regret", "floor", "chosen", "best");
 }
@@ -230,7 +231,7 @@ int run(Options options) {
     fmt::print(samples, "collective,ranks,bytes,candidate,repetition,time_us,priced_us\n");
     static_cast<void>(std::fflush(samples));
   }
-  print_head();
+  print_head(options.contest);
   static_cast<void>(std::fflush(stdout));
   for (const Collective collective : options.collectives) {
     options.contest.collective = collective;
@@ -306,6 +307,8 @@ int main(int argc, char** argv) {
       "--every", options.contest.every_candidate,
       "measure every candidate near the cheapest, not only the cheapest of each algorithm");
   app.add_flag("--windows", options.contest.windows, "buffers in symmetric windows");
+  app.add_flag("--fresh", options.contest.fresh,
+               "every rank writes its data anew before each call; the time of that does not count");
   app.add_option("--csv", options.csv, "write all samples to this file");
   app.add_option("--svg", options.svg, "draw the map into this file");
   if (const auto status = parse_flags(app, argc, argv)) return *status;
