@@ -44,9 +44,14 @@
 //
 // Wins where a store into a peer's memory costs no more than a load: the form that loads writes n
 // and reads 2n - n/p. A reduce-scatter has nothing to store into peers: access=remote is that form.
-// A reduce stores the sum into the root's output alone: all ranks share the root's work. An
-// all-to-all has no direct form: in place, which each rank decides for itself, a rank would write
-// its block over one that its peer has yet to read.
+// A reduce stores the sum into the root's output alone: all ranks share the root's work.
+//
+// In an all-to-all by access=remote each rank reads the blocks that are for it in all inputs. In
+// place it would write them over blocks that its peers have yet to read, so the schedule keeps
+// input and output apart.
+//
+//   messages in a row       2, empty; 2(p-1) sent by a rank
+//   bytes read by a rank    (p-1)/p * n of other ranks' memory, and copied nowhere on the way
 #include <fmt/core.h>
 
 #include "algorithms/direct.hpp"
@@ -126,9 +131,26 @@ void add_remote_all_gather(Rank p, Rank rank, LaneBuilder& lane) {
   tell_all(p, rank, lane);
 }
 
+// The block at the rank's own place in each input.
+void add_remote_all_to_all(Rank p, Rank rank, LaneBuilder& lane) {
+  tell_all(p, rank, lane);
+  lane.step().to(output(chunk_of(rank))).from(input(chunk_of(rank)));
+  for (Rank k = 1; k < p; ++k) {
+    const Rank peer = (rank + k) % p;
+    hear(peer, lane);
+    lane.step().to(output(chunk_of(peer))).from(remote(peer, BufferKind::kInput, chunk_of(rank)));
+  }
+}
+
 RankProgram remote_program(const Problem& problem, Rank rank) {
   const Rank p = problem.ranks;
   LaneBuilder lane("direct");
+  if (problem.collective == Collective::kAllToAll) {
+    add_remote_all_to_all(p, rank, lane);
+    tell_all(p, rank, lane);
+    hear_all(p, rank, lane);
+    return assemble(std::move(lane));
+  }
   if (problem.collective == Collective::kAllGather)
     lane.step().to(output(chunk_of(rank))).from(input(chunk_of(rank)));
   else
@@ -185,7 +207,7 @@ class TwoShot final : public Algorithm {
       case Access::kMessages:
         return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kAllToAll});
       case Access::kRemote:
-        return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather});
+        return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kAllToAll});
       case Access::kStore:
         break;
     }
@@ -198,7 +220,10 @@ class TwoShot final : public Algorithm {
   }
 
   [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
-    return pairwise_shape(name, problem);
+    ScheduleShape shape = pairwise_shape(name, problem);
+    shape.apart = access_ == Access::kRemote && problem.collective == Collective::kAllToAll &&
+                  problem.ranks > 1;
+    return shape;
   }
 
   [[nodiscard]] Symmetry symmetry(const Problem& problem) const override {

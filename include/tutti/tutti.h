@@ -577,8 +577,8 @@ TUTTI_API tuttiResult_t tuttiAllGatherv(const void* sendbuff, size_t sendcount, 
                                         tuttiStream_t stream);
 
 /* All-to-all: block s of recvbuff on rank r = block r of sendbuff on rank s. A block has `count`
- * elements, both buffers nranks*count. Accepts every data type.
- * In place (which NCCL does not have): recvbuff == sendbuff. */
+ * elements, both buffers nranks*count. Accepts every data type. In place (NCCL has no such calls):
+ * recvbuff == sendbuff; the communicator may then keep memory of that size. */
 TUTTI_API tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                                       tuttiDataType_t datatype, tuttiComm_t comm,
                                       tuttiStream_t stream);

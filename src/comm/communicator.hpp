@@ -22,6 +22,7 @@
 
 #include "base/config.hpp"
 #include "comm/agreement.hpp"
+#include "comm/apart_output.hpp"
 #include "comm/call_slot.hpp"
 #include "comm/made_ops.hpp"
 #include "comm/membership.hpp"
@@ -172,6 +173,7 @@ class Communicator {
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
   [[nodiscard]] MadeOps& made_ops() { return made_ops_; }
   [[nodiscard]] Fp32Memory& fp32_memory() { return fp32_memory_; }
+  [[nodiscard]] ApartMemory& apart_memory() { return apart_memory_; }
   // The data of a barrier, which nobody looks at.
   [[nodiscard]] std::byte* barrier_data() { return &barrier_data_; }
   // Data of so many bytes is stored around the cache.
@@ -211,6 +213,7 @@ class Communicator {
   std::byte barrier_data_{};
   MadeOps made_ops_;
   Fp32Memory fp32_memory_;
+  ApartMemory apart_memory_;
   Worker progress_{"tutti-progress"};
   CallSlot call_slot_;
   Repeats repeats_{*this};

@@ -54,6 +54,8 @@ Status Operation::start() {
         (plan.error().code == Code::kNotSupported || plan.error().code == Code::kInvalidArgument))
       return tl::unexpected(plan.error());
     if (plan) signature_.plan = (*plan)->plan.id;
+    if (plan && (*plan)->plan.shape.apart && is_in_place(call_, members_.rank(), members_.ranks()))
+      apart_.emplace(call_, members_.rank(), members_.ranks(), communicator_.apart_memory());
   }
   ++counts_.issued;
   board_.enter(signature_);
@@ -136,6 +138,7 @@ Result<bool> Operation::advance() {
 }
 
 void Operation::finish() {
+  if (apart_) apart_->finish();
   if (partials_) partials_->finish();
   if (transport_ != nullptr) transport_->publish_done(signature_.operation);
   board_.leave(signature_.operation);

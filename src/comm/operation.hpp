@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/call.hpp"
+#include "comm/apart_output.hpp"
 #include "comm/communicator.hpp"
 #include "comm/fp32_partials.hpp"
 #include "comm/ongoing_call.hpp"
@@ -52,6 +53,7 @@ class Operation final : public OngoingCall {
   OperationCounts& counts_;
   Call call_;
   std::optional<Fp32Partials> partials_;
+  std::optional<ApartOutput> apart_;
   std::shared_ptr<const std::byte> scaled_input_;  // of a pre-multiplied sum
   BoundPlan* plan_ = nullptr;
   Status pump_error_;  // begin()

@@ -92,6 +92,8 @@ std::uint64_t slices_of(std::uint64_t needed, std::uint64_t replicas, std::uint6
 bool fits(const Shape& shape, const ScheduleCounts& counts, const Forced& forced,
           const Choice::Limits& limits) {
   if (shape.direct != works_in_peers(counts)) return false;
+  if (counts.apart)
+    return false;  // a call in place would need a second output, and a copy after it
   if (forced.protocol && *forced.protocol != protocol_of(shape)) return false;
   // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
   // mapped by hand, and its kernel ends the context: only who asks for it takes that on.

@@ -127,6 +127,11 @@ const json& array_member(const json& object, const char* name, const std::string
   return value;
 }
 
+bool boolean(const json& value, const std::string& where) {
+  if (!value.is_boolean()) throw Invalid{fmt::format("{} is not a boolean", where)};
+  return value.get<bool>();
+}
+
 std::uint32_t number(const json& value, std::uint64_t least, std::uint64_t most,
                      const std::string& where) {
   const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() >= least &&
@@ -185,6 +190,7 @@ class Reader {
     for (const Field& field : kFields)
       shape_.*field.member = number(member(top, field.name, "the file"), field.least, field.most,
                                     fmt::format("\"{}\"", field.name));
+    if (top.contains("apart")) shape_.apart = boolean(top["apart"], "\"apart\"");
     read_blocks(top, ranks);
     all_tags_ = std::uint64_t{shape_.tags} * shape_.replicas;
     if (all_tags_ > kMaxTags)
@@ -245,10 +251,7 @@ class Reader {
     if (value.contains("after"))
       for (const json& entry : array_member(value, "after", where))
         step.waits.push_back(wait(entry));
-    if (value.contains("finish")) {
-      if (!value["finish"].is_boolean()) throw Invalid{place_.text("\"finish\" is not a boolean")};
-      step.finish = value["finish"].get<bool>();
-    }
+    if (value.contains("finish")) step.finish = boolean(value["finish"], place_.text("\"finish\""));
     return step;
   }
 
@@ -353,6 +356,7 @@ std::string to_json(const Schedule& schedule) {
   out["ranks"] = shape.ranks;
   out["root"] = shape.root;
   for (const Field& field : kFields) out[field.name] = shape.*field.member;
+  if (shape.apart) out["apart"] = true;
   if (!shape.block_ranks.empty()) out["block_ranks"] = shape.block_ranks;
   out["programs"] = ordered_json::array();
   for (const RankProgram& program : schedule.ranks) out["programs"].push_back(json_of(program));

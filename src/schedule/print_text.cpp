@@ -67,6 +67,7 @@ std::string header(const ScheduleShape& shape) {
   if (shape.root != 0) text += fmt::format(", root {}", shape.root);
   if (shape.scratch_chunks > 0)
     text += fmt::format(", scratch {} x {} versions", shape.scratch_chunks, shape.scratch_versions);
+  if (shape.apart) text += ", input and output apart";
   if (!shape.block_ranks.empty())
     text += fmt::format(", blocks of ranks {}", fmt::join(shape.block_ranks, " "));
   return text + fmt::format("; connections into a rank {}, of a pair {}\n", shape.max_incoming,

@@ -174,7 +174,7 @@ TEST(Symmetry, IsDeclaredWhereThereIsOne) {
                                        {"circulant", 36 * 4},
                                        {"pat", 36 * 3},
                                        {"two_shot", 36 * 4},
-                                       {"two_shot:access=remote", 36 * 3},
+                                       {"two_shot:access=remote", 36 * 4},
                                        {"two_shot:access=store", 36 * 2},
                                        {"one_shot", 36},
                                        {"one_shot:access=remote", 0},

@@ -81,6 +81,51 @@ TEST(TwoShotSignals, NoSignalCanBeLeftOut) {
   expect_rules(kRemote.name, kAllReduce, {"remote begin: ", "race: ", "remote end: "});
   expect_rules(kStore.name, kAllReduce, {"remote begin: ", "remote end: "});
   expect_rules(kStore.name, kAllGather, {"remote begin: ", "remote end: "});
+  expect_rules(kRemote.name, kAllToAll, {"remote begin: ", "remote end: "});
+}
+
+TEST(TwoShotRemote, ReadsTheBlocksOfAnAllToAllWhereTheyLie) {
+  const Algorithm& algorithm = **find_algorithm(kRemote.name);
+  for (std::int32_t p = 1; p <= 33; ++p) {
+    SCOPED_TRACE(p);
+    const auto schedule = build_schedule(algorithm, {Collective::kAllToAll, p});
+    ASSERT_TRUE(schedule) << schedule.error().message;
+    const auto proof = verify(*schedule);
+    ASSERT_TRUE(proof) << proof.error().message;
+    EXPECT_EQ(proof->depth, p > 1 ? 2U : 0U);
+    EXPECT_EQ(schedule->shape.apart, p > 1);
+    for (const RankProgram& program : schedule->ranks) {
+      const counts::RankCounts counts = counts::of(program);
+      EXPECT_EQ(counts.messages, 2U * static_cast<unsigned>(p - 1));
+      EXPECT_EQ(counts.sent_chunks, 0U);
+      EXPECT_EQ(counts::chunks_of(program, OperandKind::kRemote), static_cast<unsigned>(p - 1));
+    }
+  }
+}
+
+// Its peers have yet to read a block that a rank writes over, were input and output one memory.
+TEST(TwoShotRemote, KeepsInputAndOutputOfAnAllToAllApart) {
+  for (const std::int32_t p : {2, 3, 8}) {
+    Schedule schedule = *build_schedule(**find_algorithm(kRemote.name), {Collective::kAllToAll, p});
+    EXPECT_TRUE(verify(schedule));
+    schedule.shape.apart = false;
+    const auto proof = verify(schedule);
+    ASSERT_FALSE(proof);
+    EXPECT_THAT(proof.error().message,
+                testing::AnyOf(StartsWith("race: "), StartsWith("in place: ")));
+  }
+}
+
+// What is apart is no more than that: an output chunk that two write is still a race.
+TEST(TwoShotRemote, ApartOutputsAreCheckedAllTheSame) {
+  using namespace operands;
+  Schedule schedule = *build_schedule(**find_algorithm(kRemote.name), {Collective::kAllToAll, 3});
+  Step& own = schedule.ranks[0].lanes[0].steps[1];
+  own.destinations.push_back(output(chunk(0)));
+  EXPECT_THAT(
+      verify(schedule).error().message,
+      StartsWith("step overlap: rank 0, lane 0 'direct', step 1: output chunk 0 of rank 0 is "
+                 "written twice"));
 }
 
 // The form that stores, among three, changed in the program of rank 0.

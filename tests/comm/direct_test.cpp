@@ -68,6 +68,19 @@ void run_rooted(tuttiComm_t comm, int rank, int ranks) {
   }
 }
 
+// All-to-alls, in place on some ranks, whose results then pass through memory of their own.
+void run_exchanges(tuttiComm_t comm, int rank, int ranks) {
+  ASSERT_EQ(tuttiCommSetAlgorithm(comm, "alltoall:two_shot:access=remote"), tuttiSuccess)
+      << tuttiGetLastError(comm);
+  for (const std::size_t count : kSizes) {
+    const bool in_place = (static_cast<std::size_t>(rank) + count) % 3 != 0;
+    const CallCase one{Collective::kAllToAll, count / static_cast<std::size_t>(ranks) + 1, 0,
+                       in_place, static_cast<int>(count)};
+    ASSERT_EQ(check_call(comm, rank, ranks, one), "") << count << " in place " << in_place;
+    EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local");
+  }
+}
+
 class Direct : public ::testing::TestWithParam<int> {};
 
 TEST_P(Direct, AmongThreads) {
@@ -89,13 +102,14 @@ TEST_P(Direct, AmongProcesses) {
   testing::expect_all_passed(results);
 }
 
-TEST_P(Direct, RootedAmongProcesses) {
+TEST_P(Direct, RootedAndExchangesAmongProcesses) {
   if (!has_cross_memory_attach()) GTEST_SKIP() << "the kernel refuses cross-memory attach";
   const auto results = testing::run_forked(
       GetParam(),
       [](const ForkedRank& self) {
         const tuttiComm_t comm = join(self);
         run_rooted(comm, self.rank, self.ranks);
+        run_exchanges(comm, self.rank, self.ranks);
         EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
       },
       with_unique_id());

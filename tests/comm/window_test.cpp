@@ -110,6 +110,25 @@ std::string gather(tuttiComm_t comm, int rank, int ranks, std::int32_t* in, std:
   return {};
 }
 
+// Each rank's block for each other one, through the windows, in place on some ranks.
+std::string exchange(tuttiComm_t comm, int rank, int ranks, std::int32_t* in, std::int32_t* out,
+                     std::size_t count) {
+  const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
+  const auto number = [&](int from, int to) { return from * ranks + to; };
+  for (int to = 0; to < ranks; ++to)
+    fill(in + static_cast<std::size_t>(to) * count, count, number(rank, to));
+  std::int32_t* const received = in_place ? in : out;
+  if (tuttiAlltoAll(in, received, count, tuttiInt32, comm, nullptr) != tuttiSuccess)
+    return tuttiGetLastError(comm);
+  std::vector<std::int32_t> want(count);
+  for (int from = 0; from < ranks; ++from) {
+    fill(want.data(), count, number(from, rank));
+    if (!std::equal(want.begin(), want.end(), received + static_cast<std::size_t>(from) * count))
+      return "the block from rank " + std::to_string(from) + " is wrong";
+  }
+  return {};
+}
+
 struct Rooted {
   Collective collective;
   const char* plan;
@@ -197,6 +216,14 @@ void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
       const std::size_t block = count / static_cast<std::size_t>(ranks);
       ASSERT_EQ(gather(comm, rank, ranks, in, buffers.part(2), block), "") << name << " " << block;
     }
+  }
+  ASSERT_EQ(tuttiCommSetAlgorithm(comm, "alltoall:two_shot:access=remote"), tuttiSuccess)
+      << tuttiGetLastError(comm);
+  for (const std::size_t count : kSizes) {
+    std::int32_t* const in = buffers.part(static_cast<std::size_t>(rank) % 2);
+    const std::size_t block = count / static_cast<std::size_t>(ranks);
+    ASSERT_EQ(exchange(comm, rank, ranks, in, buffers.part(2), block), "") << block;
+    EXPECT_EQ(last_protocol(comm), block == 0 || ranks > 1 ? "direct" : "local") << block;
   }
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "auto"), tuttiSuccess);
   EXPECT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess) << tuttiGetLastError(comm);

@@ -91,6 +91,20 @@ TEST(DeviceChoice, TakesStoresIntoPeersForWhatIsLarge) {
   EXPECT_TRUE(across.choose(named, all_reduce(4), 256 << 20));
 }
 
+// In place they would need a second output.
+TEST(DeviceChoice, LeavesPlansWithInputAndOutputApartToHosts) {
+  const Problem problem{.collective = Collective::kAllToAll, .ranks = 4};
+  const auto chosen = choice_of(4, 8).choose({}, problem, 256 << 20);
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  EXPECT_FALSE(chosen->algorithm->shape(problem).apart);
+  const auto named = choice_of(4, 8).choose(*parse_forced("two_shot:access=remote"), problem, 8);
+  ASSERT_FALSE(named);
+  EXPECT_EQ(
+      named.error().message,
+      "there is no plan on devices for alltoall of 8 bytes by two_shot:access=remote: it does "
+      "not run in this way among these devices");
+}
+
 // Both prices know the same costs. Of all candidates, chosen or not.
 TEST(DeviceChoice, PricesTheBusiestReplica) {
   constexpr double kMostApart = 1.5;

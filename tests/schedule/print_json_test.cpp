@@ -105,6 +105,7 @@ TEST(PrintJson, SaysWhichStepIsWrong) {
   bad("\"local\":\"input\"", "\"local\":\"inptu\"", "not one of input, output, scratch");
   bad("\"local\":\"input\"", "\"local\":\"scratch\"", "a span's number");
   bad("\"replica\":0", "\"replica\":1", "\"replica\"");
+  bad("\"tags\":", "\"apart\":1,\"tags\":", "\"apart\" is not a boolean");
   bad("\"finish\":true", "\"finish\":1", "\"finish\"");
   bad("\"finish\":true", "\"after\":[[1,0,0]]", "no step 0 in lane 1");
   bad("\"finish\":true", "\"after\":[[0,99,0]]", "no step 99 in lane 0");

@@ -262,7 +262,7 @@ void ReferenceExecutor::reset(const RunOptions& options) {
 void ReferenceExecutor::begin_operation(Rank rank) {
   const ScheduleShape& shape = schedule_.shape;
   RankState& state = ranks_[static_cast<std::size_t>(rank)];
-  state.in_place = random_.below(2) == 0;
+  state.in_place = random_.below(2) == 0 && !shape.apart;
   if (!in_place_.empty()) state.in_place = in_place_[static_cast<std::size_t>(rank)];
   const std::size_t cells = std::size_t{slices_} * shape.chunks;
   state.input.assign(cells, {});

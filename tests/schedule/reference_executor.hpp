@@ -57,9 +57,11 @@ struct RunOptions {
   // sent when their step begins, and slots are free when the step that reads them ends.
   bool credits = true;
   std::uint32_t operations = 2;
-  std::uint64_t seed = 0;           // of the interleaving, and of what is left to it
-  std::uint32_t slices = 0;         // 0: the seed's choice, a few for each replica
-  std::vector<bool> in_place = {};  // by rank, in every operation; empty: the seed's choice
+  std::uint64_t seed = 0;    // of the interleaving, and of what is left to it
+  std::uint32_t slices = 0;  // 0: the seed's choice, a few for each replica
+  // By rank, in every operation; empty: the seed's choice, where input and output need not be
+  // apart.
+  std::vector<bool> in_place = {};
 };
 
 class ReferenceExecutor {

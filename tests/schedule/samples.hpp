@@ -41,6 +41,7 @@ class RandomSchedule {
     shape.max_incoming = below(20);
     shape.max_per_pair = below(5);
     shape.max_message_chunks = below(shape.chunks + 1);
+    shape.apart = below(2) == 0;
     for (rank_ = 0; rank_ < shape.ranks; ++rank_) schedule.ranks.push_back(program(shape));
     return schedule;
   }

@@ -111,7 +111,7 @@ void OrderChecker::for_each_access(std::uint32_t step, F&& f) const {
 void OrderChecker::gather() {
   const ScheduleShape& shape = model_.shape();
   const auto ranks = static_cast<std::size_t>(shape.ranks);
-  const std::size_t stride = std::size_t{shape.chunks} + shape.scratch_chunks;
+  const std::size_t stride = locations_of(shape);
   struct Use {
     std::uint32_t lane = kNone;
     bool shared = false;
@@ -282,14 +282,11 @@ Status OrderChecker::check_remote(Rank owner) const {
 
 tl::unexpected<Error> OrderChecker::race(Rank owner, const Access& access, std::uint32_t slice,
                                          const Epoch& other, bool other_writes) const {
-  const std::uint32_t chunks = model_.shape().chunks;
-  const bool room = access.location >= chunks;
   return model_.fall_at(
       Rule::kRace, access.step,
-      fmt::format("in slice {} {} {} {} of rank {}, unordered with the {} in slice {} by {}", slice,
+      fmt::format("in slice {} {} {} of rank {}, unordered with the {} in slice {} by {}", slice,
                   access.write ? "writes" : "reads",
-                  room ? "scratch room" : "output (in place: input) chunk",
-                  room ? access.location - chunks : access.location, owner,
+                  name_of_location(model_.shape(), access.location), owner,
                   other_writes ? "write" : "read", other.slice,
                   describe(*model_.schedule, model_.site_of(other.step))));
 }

@@ -10,9 +10,19 @@ namespace tutti::proof {
 
 std::uint32_t location_of(const ScheduleShape& shape, std::uint32_t replica, const Operand& operand,
                           std::uint32_t k) {
-  if (operand.buffer != BufferKind::kScratch) return operand.span.at(k, shape.chunks);
+  if (operand.buffer != BufferKind::kScratch) {
+    const bool behind = shape.apart && operand.buffer == BufferKind::kInput;
+    return (behind ? shape.chunks + shape.scratch_chunks : 0) + operand.span.at(k, shape.chunks);
+  }
   const std::uint32_t rooms = shape.scratch_chunks * shape.replicas;
   return shape.chunks + operand.span.at(k, rooms) - replica * shape.scratch_chunks;
+}
+
+std::string name_of_location(const ScheduleShape& shape, std::uint32_t location) {
+  const std::uint32_t rooms = shape.chunks, behind = shape.chunks + shape.scratch_chunks;
+  if (location >= behind) return fmt::format("input chunk {}", location - behind);
+  if (location >= rooms) return fmt::format("scratch room {}", location - rooms);
+  return fmt::format("output {}chunk {}", shape.apart ? "" : "(in place: input) ", location);
 }
 
 namespace {
@@ -82,7 +92,7 @@ Status check_shape(const Schedule& schedule) {
   const std::uint64_t ranks = static_cast<std::uint64_t>(shape.ranks);
   // Each factor first, so that the product cannot wrap.
   if (shape.chunks > kMaxLocations || shape.scratch_chunks > kMaxLocations / shape.replicas ||
-      std::uint64_t{shape.chunks} + shape.scratch_chunks > kMaxLocations / ranks)
+      locations_of(shape) > kMaxLocations / ranks)
     return fall(Rule::kShape,
                 "the schedule has more chunks and scratch slots than the verifier accepts (2^28 "
                 "over all ranks)");
@@ -224,12 +234,10 @@ Status StepChecker::check_overlap(const Lane& lane, const Step& step) {
       continue;
     }
     if (!first->write || (!other.write && other.position == first->position)) continue;
-    const std::uint32_t chunks = schedule_.shape.chunks;
-    const bool room = other.location >= chunks;
     return fall_here(
         Rule::kStepOverlap,
-        fmt::format("{} {} of rank {} is {} (in place)", room ? "room" : "chunk",
-                    room ? other.location - chunks : other.location, other.owner,
+        fmt::format("{} of rank {} is {}", name_of_location(schedule_.shape, other.location),
+                    other.owner,
                     other.write ? "written twice" : "read at one position and written at another"));
   }
   return {};

@@ -3,6 +3,7 @@
 // peers, tags, spans, what the ranks' buffers hold, overlap within the step.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "schedule/block_map.hpp"
@@ -20,9 +21,15 @@ inline constexpr std::uint32_t kMaxVersions = 64;
 [[nodiscard]] Status check_shape(const ScheduleShape& shape);
 
 // The location that chunk k of a local or remote operand names within its owner: input and output
-// share [0, chunks), so that in place is covered; scratch rooms of the replica follow.
+// share [0, chunks), so that in place is covered; scratch rooms of the replica follow, and behind
+// them the input where the schedule keeps it apart.
 [[nodiscard]] std::uint32_t location_of(const ScheduleShape& shape, std::uint32_t replica,
                                         const Operand& operand, std::uint32_t k);
+[[nodiscard]] inline std::uint64_t locations_of(const ScheduleShape& shape) {
+  return std::uint64_t{shape.chunks} * (shape.apart ? 2 : 1) + shape.scratch_chunks;
+}
+// For messages: "scratch room 3".
+[[nodiscard]] std::string name_of_location(const ScheduleShape& shape, std::uint32_t location);
 
 [[nodiscard]] inline bool is_message(const Operand& operand) {
   return operand.kind == OperandKind::kSend || operand.kind == OperandKind::kRecv;

@@ -17,7 +17,7 @@ class Symbolic {
       : model_(model),
         shape_(model.shape()),
         values_{Trees(shape_.ranks), {}},
-        stride_(std::size_t{shape_.chunks} + shape_.scratch_chunks),
+        stride_(locations_of(shape_)),
         memory_(static_cast<std::size_t>(shape_.ranks) * stride_),
         in_flight_(model.message_chunks) {}
 
