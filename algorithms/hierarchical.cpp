@@ -366,8 +366,9 @@ ScheduleShape Hierarchical::shape(const Problem& problem) const {
     const std::uint32_t near = gather.max_incoming + spread.max_incoming;
     const std::uint32_t far = between ? served * layout.outer.max_incoming : 0;
     // Leaders that only spread hear from other groups alone, the others from their own.
-    const bool apart = leads && layout.parts.gather == Collective::kNone;
-    shape.max_incoming = std::max(shape.max_incoming, apart ? std::max(near, far) : near + far);
+    const bool only_spreads = leads && layout.parts.gather == Collective::kNone;
+    shape.max_incoming =
+        std::max(shape.max_incoming, only_spreads ? std::max(near, far) : near + far);
     shape.max_per_pair = std::max(shape.max_per_pair, gather.max_per_pair + spread.max_per_pair);
     if (size == 1) continue;
     const std::uint32_t most = std::max(gather.max_message_chunks, spread.max_message_chunks);

@@ -449,7 +449,7 @@ Status check_whole(const Algorithm& algorithm, const Problem& problem) {
   const auto ranks = static_cast<std::uint64_t>(problem.ranks);
   const ScheduleShape shape = algorithm.shape(problem);
   std::uint64_t operands = 0, sums = 0;
-  if (ranks * (std::uint64_t{shape.chunks} + shape.scratch_chunks) <= kMostLocations) {
+  if (ranks * proof::locations_of(shape) <= kMostLocations) {
     for (const Lane& lane : algorithm.program(problem, problem.root).lanes)
       for (const Step& step : lane.steps) {
         operands += step.destinations.size() + step.sources.size();

@@ -205,7 +205,6 @@ class TwoShot final : public Algorithm {
     using enum Collective;
     switch (access_) {
       case Access::kMessages:
-        return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kAllToAll});
       case Access::kRemote:
         return is_among(problem.collective, {kAllReduce, kReduceScatter, kAllGather, kAllToAll});
       case Access::kStore:

@@ -34,8 +34,9 @@ struct ContestOptions {
   int autos = 2;                   // how often `auto` takes part: twice to see the noise
   std::vector<std::string> names;  // of plans; not empty: these alone take part
   bool windows = false;            // buffers in symmetric windows
-  // Every rank writes its send buffer anew before each call, outside what is timed, as a program
-  // does that computes what it sends. Else a buffer that a peer has read stays in the peer's cache.
+  // Every rank writes what it sends before each call, as a program that computes its data does. All
+  // wait for each other before the clock starts, so this is for data of some KiB and more. Without
+  // it, what a peer has read stays in the peer's cache.
   bool fresh = false;
 };
 

@@ -6,34 +6,26 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/call.hpp"
+#include "comm/call_memory.hpp"
 
 namespace tutti {
 
-// Memory that a communicator keeps for its next such call: the kernel clears the pages of fresh
-// memory, which takes longer than a large call.
-struct ApartMemory {
-  std::unique_ptr<std::byte[]> data;
-  std::uint64_t bytes = 0;
-};
-
-// Do the rank's buffers of a call of at least one element share memory?
-[[nodiscard]] bool is_in_place(const Call& call, Rank rank, std::int32_t ranks);
+[[nodiscard]] bool is_in_place(const Call& call, Rank rank);
 
 // One thread at a time.
 class ApartOutput {
  public:
   // Gives `call` another output. Takes what is kept, if it is large enough. Throws bad_alloc.
-  ApartOutput(Call& call, Rank rank, std::int32_t ranks, ApartMemory& kept);
+  ApartOutput(Call& call, Rank rank, std::int32_t ranks, CallMemory& kept);
   // Copies the result to where the program wants it, and gives the memory back. Where a call fails
   // and this is not called, the memory goes.
   void finish();
 
  private:
-  ApartMemory& kept_;
-  ApartMemory memory_;
+  CallMemory& kept_;
+  CallMemory memory_;
   std::byte* wanted_at_;
   std::uint64_t bytes_;
   std::uint64_t own_begin_ = 0, own_bytes_ = 0;  // of what is there already

@@ -172,8 +172,8 @@ class Communicator {
   }
   [[nodiscard]] WaitPolicy& wait_policy() { return wait_policy_; }
   [[nodiscard]] MadeOps& made_ops() { return made_ops_; }
-  [[nodiscard]] Fp32Memory& fp32_memory() { return fp32_memory_; }
-  [[nodiscard]] ApartMemory& apart_memory() { return apart_memory_; }
+  [[nodiscard]] CallMemory& fp32_memory() { return fp32_memory_; }
+  [[nodiscard]] CallMemory& apart_memory() { return apart_memory_; }
   // The data of a barrier, which nobody looks at.
   [[nodiscard]] std::byte* barrier_data() { return &barrier_data_; }
   // Data of so many bytes is stored around the cache.
@@ -212,8 +212,8 @@ class Communicator {
   std::string kept_text_;
   std::byte barrier_data_{};
   MadeOps made_ops_;
-  Fp32Memory fp32_memory_;
-  ApartMemory apart_memory_;
+  CallMemory fp32_memory_;
+  CallMemory apart_memory_;
   Worker progress_{"tutti-progress"};
   CallSlot call_slot_;
   Repeats repeats_{*this};

@@ -16,27 +16,26 @@ bool rounds_partials(const Call& call) {
 }
 
 // What reduces has the whole data as its input, on every rank.
-Fp32Partials::Fp32Partials(Call& call, Rank rank, std::int32_t ranks, Fp32Memory& kept)
-    : kept_(kept), memory_(std::exchange(kept, {})), as_called_(call), rank_(rank), ranks_(ranks) {
-  const std::uint64_t elements = call.elements(ranks);
-  if (memory_.elements < elements) {
-    memory_ = {};  // before the larger one is there
-    memory_ = {std::unique_ptr<float[]>(new float[elements]), elements};
-  }
+Fp32Partials::Fp32Partials(Call& call, Rank rank, std::int32_t ranks, CallMemory& kept)
+    : kept_(kept),
+      memory_(CallMemory::take(kept, call.elements(ranks) * sizeof(float))),
+      as_called_(call),
+      rank_(rank),
+      ranks_(ranks) {
   widen(call);
   if (call.sizes != nullptr)  // the copy has the blocks one behind the other
     call.sizes = std::make_shared<const BlockSizes>(call.sizes->counts);
   const bool own_block = call.info().output.extent == Extent::kOwnBlock;
   const std::uint64_t own = call.sizes != nullptr ? call.sizes->begin(rank)
                                                   : call.count * static_cast<std::uint64_t>(rank);
-  float* const data = memory_.data.get();
+  float* const data = floats();
   if (call.has_output(rank)) result_ = data + (own_block ? own : 0);
   if (call.pre_multiplied) {
     PreMulSum op{.type = DataType::kFloat32};
     float scalar = 0;
     conversion_of(call.type).widen(call.pre_multiplied->scalar.data(), &scalar, 1);
     std::memcpy(op.scalar.data(), &scalar, sizeof scalar);
-    scale(op, data, elements);
+    scale(op, data, call.elements(ranks));
     call.pre_multiplied.reset();
   }
   call.input = data;
@@ -47,11 +46,11 @@ Fp32Partials::Fp32Partials(Call& call, Rank rank, std::int32_t ranks, Fp32Memory
 void Fp32Partials::widen(const Call& call) {
   const FloatConversion conversion = conversion_of(call.type);
   if (call.sizes == nullptr) {
-    conversion.widen(call.input, memory_.data.get(), call.elements(ranks_));
+    conversion.widen(call.input, floats(), call.elements(ranks_));
     return;
   }
   const auto* const from = static_cast<const std::byte*>(call.input);
-  float* to = memory_.data.get();
+  float* to = floats();
   for (std::size_t block = 0; block < call.sizes->counts.size(); ++block) {
     conversion.widen(from + call.sizes->begins[block] * element_bytes(call.type), to,
                      call.sizes->counts[block]);

@@ -5,37 +5,31 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "base/call.hpp"
+#include "comm/call_memory.hpp"
 
 namespace tutti {
 
 // Would partial results of this call be rounded on their way?
 [[nodiscard]] bool rounds_partials(const Call& call);
 
-// Memory that a communicator keeps for its next such call: the kernel clears the pages of fresh
-// memory, which takes longer than a large call.
-struct Fp32Memory {
-  std::unique_ptr<float[]> data;
-  std::uint64_t elements = 0;
-};
-
 // One thread at a time.
 class Fp32Partials {
  public:
   // Copies the input and makes `call` one of fp32 on the copy, in place there; a scalar is
   // multiplied into the copy. Takes what is kept, if it is large enough. Throws bad_alloc.
-  Fp32Partials(Call& call, Rank rank, std::int32_t ranks, Fp32Memory& kept);
+  Fp32Partials(Call& call, Rank rank, std::int32_t ranks, CallMemory& kept);
   // Rounds the result to where the program wants it, and gives the memory back. Where a call fails
   // and this is not called, the memory goes.
   void finish();
 
  private:
   void widen(const Call& call);
+  [[nodiscard]] float* floats() const { return reinterpret_cast<float*>(memory_.data.get()); }
 
-  Fp32Memory& kept_;
-  Fp32Memory memory_;
+  CallMemory& kept_;
+  CallMemory memory_;
   float* result_ = nullptr;  // in it; null: this rank has none
   Call as_called_;
   Rank rank_;

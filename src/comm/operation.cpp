@@ -54,7 +54,7 @@ Status Operation::start() {
         (plan.error().code == Code::kNotSupported || plan.error().code == Code::kInvalidArgument))
       return tl::unexpected(plan.error());
     if (plan) signature_.plan = (*plan)->plan.id;
-    if (plan && (*plan)->plan.shape.apart && is_in_place(call_, members_.rank(), members_.ranks()))
+    if (plan && (*plan)->plan.shape.apart && is_in_place(call_, members_.rank()))
       apart_.emplace(call_, members_.rank(), members_.ranks(), communicator_.apart_memory());
   }
   ++counts_.issued;
@@ -81,7 +81,7 @@ Status Operation::start() {
        .average_over = averaged_over(call_, ranks),
        .operation = signature_.operation,
        .signature = signature_.hash(),
-       .nontemporal_output = call_.data_bytes(ranks) >= communicator_.nt_bytes(),
+       .nontemporal_output = !apart_ && call_.data_bytes(ranks) >= communicator_.nt_bytes(),
        .in_windows = signature_.in_windows,
        .lend_input = call_.has_input(rank) && may_lend(call_.input, call_.input_bytes(rank, ranks)),
        .lend_output =

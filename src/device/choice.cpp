@@ -92,8 +92,6 @@ std::uint64_t slices_of(std::uint64_t needed, std::uint64_t replicas, std::uint6
 bool fits(const Shape& shape, const ScheduleCounts& counts, const Forced& forced,
           const Choice::Limits& limits) {
   if (shape.direct != works_in_peers(counts)) return false;
-  if (counts.apart)
-    return false;  // a call in place would need a second output, and a copy after it
   if (forced.protocol && *forced.protocol != protocol_of(shape)) return false;
   // A device reaches what cudaMalloc gave on another one, but not what came from a pool or was
   // mapped by hand, and its kernel ends the context: only who asks for it takes that on.
@@ -200,6 +198,9 @@ std::string Candidate::name() const {
 
 Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem& problem,
                                              std::uint64_t bytes) {
+  // A plan for all collectives that have it is none for those that have it on hosts alone.
+  if (forced.for_all && forced.algorithm != nullptr && forced.algorithm->shape(problem).apart)
+    return price({}, problem, bytes);
   const std::span<const Algorithm* const> tried =
       forced.algorithm != nullptr ? std::span(&forced.algorithm, 1) : listed_algorithms();
   const std::vector<std::uint32_t> replicas_tried = replica_counts(forced, limits_.blocks_each);
@@ -210,6 +211,10 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
     TUTTI_TRY_ASSIGN(const Counted* const counted, count(*algorithm, problem));
     const ScheduleCounts& counts = counted->counts;
+    if (counts.apart) {  // in place, a call would need a second output and a copy after it
+      why = "it needs input and output apart, and a kernel has one output";
+      continue;
+    }
     for (const Shape& shape : kShapes) {
       if (!fits(shape, counts, forced, limits_)) continue;
       fitted = true;

@@ -72,7 +72,7 @@ class Tariff {
                    cost.wire_ns + cost.remote_ns;
     return cost;
   }
-  // Ranks that share a rank's core, in the mean.
+  // How many others share a rank's core, on average.
   [[nodiscard]] double crowd() const { return crowd_; }
 
  private:
@@ -121,22 +121,21 @@ PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs, const 
                               counts.total_transfers)
                           .busy(counts.total_far_transfers, counts.total_far_operands);
   const double workers = std::min<double>(input.cores, counts.ranks);
-  // The core of the rank that works most serves others, too: all of them alike in the mean. Where
-  // all work alike, that is all work by the cores there are.
+  // Its core serves `crowd` others, too, each an equal share of them on average. If all ranks do
+  // the same, this is all work by the number of cores.
   const double others = counts.ranks > 1 ? tariff.crowd() / (counts.ranks - 1.0) : 0;
-  PlanCost shared =
+  PlanCost busiest =
       tariff(Amounts{}.add(input.slices * (1 - others), own).add(input.slices * others, all));
-  shared.shared = true;
   if (counts.ranks > input.cores) {
-    shared.switches_ns = chain.messages * counts.ranks / input.cores * costs.switch_ns;
+    busiest.switches_ns = chain.messages * counts.ranks / input.cores * costs.switch_ns;
     // No rank waits for a line while another one works: the core itself does. (A far message is two
     // operands, its sender's and its receiver's.)
     const auto near_messages =
         static_cast<double>(beyond(counts.total_messages, counts.total_far_transfers / 2));
-    shared.messages_ns = input.slices * near_messages / workers * costs.alpha_ns;
-    shared.time_ns += shared.switches_ns + shared.messages_ns;
+    busiest.messages_ns = input.slices * near_messages / workers * costs.alpha_ns;
+    busiest.time_ns += busiest.switches_ns + busiest.messages_ns;
   }
-  return shared.time_ns > alone.time_ns ? shared : alone;
+  return busiest.time_ns > alone.time_ns ? busiest : alone;
 }
 
 }  // namespace tutti

@@ -9,9 +9,11 @@
 //   work  = steps*step + operands*piece*beta                             a rank's own, of a slice
 //   turns = messages/slots*(alpha + step) + chunks/slots*piece*(wire + 2*beta)   of a connection
 //   price = max(path, turns) + (slices - 1)*max(work, wire, lane/replicas, turns/replicas)
-//           never under the work of one core, if ranks outnumber cores: that of the rank that works
-//           most and a mean share of the others', where each message on the path gives the core
-//           once to every rank that has it, and each one of all ranks takes a core alpha
+//           never less than the busiest rank's work of all slices
+//
+// If ranks outnumber cores, the busiest rank's core does an equal share of the others' work as
+// well. Each message on the path then hands the core round once, and every message of any rank
+// costs a core alpha.
 //
 // A lane begins a slice when it is through with the one before; replicas have lanes of their own.
 // The longest lane is all the path in a ring, one step in a tree and one level of a hierarchy.
@@ -55,7 +57,6 @@ struct PlanCost {
   double bytes_ns = 0;   // operands read and written
   double wire_ns = 0;    // bytes between hosts
   double remote_ns = 0;  // what those in a peer's memory cost beyond
-  bool shared = false;   // not the path, but the work of all ranks on the cores there are
 };
 
 [[nodiscard]] PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs,

@@ -160,6 +160,7 @@ Result<ForcedSet> parse_forced_set(std::string_view text) {
     taken = !entry.empty();
     Forced& into = collective ? set.of_each[number] : set.any;
     TUTTI_TRY_ASSIGN(into, parse_forced(collective ? entry.substr(colon + 1) : entry));
+    into.for_all = !collective;
   }
   return set;
 }

@@ -36,6 +36,7 @@ struct Forced {
   std::uint32_t slots = 0;
   std::uint64_t slot_bytes = 0;  // of a slot, its header included
   std::uint32_t min_slices = 0;
+  bool for_all = false;  // it named no collective (ForcedSet::any)
 };
 
 // A collective as people write it: case and underscores do not matter (AllReduce).

@@ -269,6 +269,8 @@ Status check_remotes(const Plan& plan, const RankProgram& program) {
                       fmt::format("{} {}, which the protocol {} cannot do", plan.shape.algorithm,
                                   what, name_of(plan.options.protocol)));
   };
+  // Calls in place are made to fit by Operation, which direct plans always run by.
+  if (plan.shape.apart && !direct) return refuse("keeps input and output apart");
   for (const Lane& lane : program.lanes)
     for (const Step& step : lane.steps) {
       for (const auto* side : {&step.destinations, &step.sources})
@@ -277,6 +279,8 @@ Status check_remotes(const Plan& plan, const RankProgram& program) {
             return refuse("sends data");
           if (operand.kind != OperandKind::kRemote) continue;
           if (!direct) return refuse("works in a peer's memory");
+          if (plan.shape.apart && operand.buffer == BufferKind::kOutput)
+            return refuse("works in a peer's output, which may not be the program's,");
           if (operand.buffer == BufferKind::kScratch) return refuse("works in a peer's scratch");
         }
     }

@@ -7,9 +7,10 @@
 //       "from": [{"local": "input", "span": [0, 1, 0, 1]}],
 //       "after": [[lane, step, back], ...], "finish": true}]}]}]}
 //
-// "after" and "finish" stand only where they say something. A span is [first, run, stride,
-// repetitions]. The reader takes any bytes: what it returns has every count within the bounds below
-// and every index inside what it points into, so that printers and passes need no checks.
+// "after", "finish" and the shape's "apart" stand only where they say something. A span is [first,
+// run, stride, repetitions]. The reader takes any bytes: what it returns has every count within the
+// bounds below and every index inside what it points into, so that printers and passes need no
+// checks.
 #include <fmt/core.h>
 
 #include <array>

@@ -120,7 +120,8 @@ struct ScheduleShape {
   // Most chunks in one message.
   std::uint32_t max_message_chunks = 1;
   // Input and output are two memories on every rank: whoever calls in place gives the schedule an
-  // output of its own and copies that at the end. Else each rank may call in place as it likes.
+  // output of its own and copies that at the end, so no rank may use another's output. Else each
+  // rank may call in place as it likes.
   bool apart = false;
   // The rank whose block is at each place, indexed [replica * ranks + place]; empty: rank k's block
   // is at place k. Only for collectives whose data consists of blocks (block_map.hpp).

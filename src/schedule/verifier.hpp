@@ -3,8 +3,9 @@
 //
 // Checked: (1) data: every output chunk ends on every rank with every contribution exactly once,
 // finished exactly once, by the same ordered reduction tree on all ranks; (2) happens-before: no
-// two conflicting accesses to one location (input, output, scratch version, also with output
-// aliasing input: in place) are unordered, under slice composition and operation composition; (3)
+// two conflicting accesses to one location (input, output, scratch version; unless the shape keeps
+// them apart, also with output aliasing input: in place) are unordered, under slice composition and
+// operation composition; (3)
 // no deadlock with `slots` message slots per connection; (4) bounds, tag ownership, balance of
 // every connection, agreement of span sizes, and the counts that the shape declares. Credits are
 // *not* used as order in (2): a plan may be run with more slots than verified. Why one execution

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 
 #include "base/collective.hpp"
@@ -68,17 +69,36 @@ void run_rooted(tuttiComm_t comm, int rank, int ranks) {
   }
 }
 
-// All-to-alls, in place on some ranks, whose results then pass through memory of their own.
+// All-to-alls, in place on some ranks, whose results then pass through memory of their own, which
+// the communicator keeps: for larger calls and smaller ones.
 void run_exchanges(tuttiComm_t comm, int rank, int ranks) {
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "alltoall:two_shot:access=remote"), tuttiSuccess)
       << tuttiGetLastError(comm);
-  for (const std::size_t count : kSizes) {
-    const bool in_place = (static_cast<std::size_t>(rank) + count) % 3 != 0;
-    const CallCase one{Collective::kAllToAll, count / static_cast<std::size_t>(ranks) + 1, 0,
-                       in_place, static_cast<int>(count)};
-    ASSERT_EQ(check_call(comm, rank, ranks, one), "") << count << " in place " << in_place;
-    EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local");
-  }
+  for (const bool falling : {false, true})
+    for (std::size_t i = 0; i < std::size(kSizes); ++i) {
+      const std::size_t count = kSizes[falling ? std::size(kSizes) - 1 - i : i];
+      const bool in_place = (static_cast<std::size_t>(rank) + count) % 3 != 0;
+      const CallCase one{Collective::kAllToAll, count / static_cast<std::size_t>(ranks) + 1, 0,
+                         in_place, static_cast<int>(count)};
+      ASSERT_EQ(check_call(comm, rank, ranks, one), "") << count << " in place " << in_place;
+      EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local");
+    }
+}
+
+// Two in place in one group, of which the second reads what the first has written, so that each
+// block is back where it was.
+void run_exchanges_in_a_group(tuttiComm_t comm, int rank) {
+  constexpr std::size_t kBlock = 5000;
+  std::vector<std::int32_t> data(2 * kBlock);
+  std::iota(data.begin(), data.end(), 100'000 * rank);
+  const std::vector<std::int32_t> before = data;
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  for (int call = 0; call < 2; ++call)
+    ASSERT_EQ(tuttiAlltoAll(data.data(), data.data(), kBlock, tuttiInt32, comm, nullptr),
+              tuttiSuccess);
+  ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+  EXPECT_EQ(data, before);
+  EXPECT_EQ(last_protocol(comm), "direct");
 }
 
 class Direct : public ::testing::TestWithParam<int> {};
@@ -110,6 +130,7 @@ TEST_P(Direct, RootedAndExchangesAmongProcesses) {
         const tuttiComm_t comm = join(self);
         run_rooted(comm, self.rank, self.ranks);
         run_exchanges(comm, self.rank, self.ranks);
+        if (self.ranks == 2) run_exchanges_in_a_group(comm, self.rank);
         EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
       },
       with_unique_id());

@@ -223,7 +223,9 @@ void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
     std::int32_t* const in = buffers.part(static_cast<std::size_t>(rank) % 2);
     const std::size_t block = count / static_cast<std::size_t>(ranks);
     ASSERT_EQ(exchange(comm, rank, ranks, in, buffers.part(2), block), "") << block;
-    EXPECT_EQ(last_protocol(comm), block == 0 || ranks > 1 ? "direct" : "local") << block;
+    if (block > 0) {
+      EXPECT_EQ(last_protocol(comm), ranks > 1 ? "direct" : "local") << block;
+    }
   }
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "auto"), tuttiSuccess);
   EXPECT_EQ(tuttiCommWindowDeregister(comm, window), tuttiSuccess) << tuttiGetLastError(comm);

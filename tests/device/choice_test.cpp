@@ -99,10 +99,16 @@ TEST(DeviceChoice, LeavesPlansWithInputAndOutputApartToHosts) {
   EXPECT_FALSE(chosen->algorithm->shape(problem).apart);
   const auto named = choice_of(4, 8).choose(*parse_forced("two_shot:access=remote"), problem, 8);
   ASSERT_FALSE(named);
-  EXPECT_EQ(
-      named.error().message,
-      "there is no plan on devices for alltoall of 8 bytes by two_shot:access=remote: it does "
-      "not run in this way among these devices");
+  EXPECT_EQ(named.error().message,
+            "there is no plan on devices for alltoall of 8 bytes by two_shot:access=remote: it "
+            "needs input "
+            "and output apart, and a kernel has one output");
+  // Who names no collective means those that have it.
+  const ForcedSet all = *parse_forced_set("two_shot:access=remote");
+  EXPECT_EQ(choice_of(4, 8).choose(all.of(problem), problem, 256 << 20)->algorithm,
+            chosen->algorithm);
+  EXPECT_EQ(choice_of(4, 8).choose(all.of(all_reduce(4)), all_reduce(4), 8)->algorithm->name,
+            "two_shot:access=remote");
 }
 
 // Both prices know the same costs. Of all candidates, chosen or not.

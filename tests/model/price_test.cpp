@@ -295,5 +295,16 @@ TEST(Price, ACoreIsSharedWithTheRankThatWorksMost) {
   EXPECT_NEAR(among("one_shot", 4), 5, 0.01);
 }
 
+// A rank's lanes share its thread, whatever cores there are.
+TEST(Price, IsNeverLessThanTheBusiestRanksWork) {
+  constexpr HostCosts kBytes{.beta_ns_per_byte = 1};
+  for (const Algorithm* algorithm : all_algorithms())
+    for (const std::int32_t p : {2, 4, 9}) {
+      const ScheduleCounts counts = counted(algorithm->name, p);
+      const double work = static_cast<double>(counts.max_operands) * (1 << 20) / counts.chunks;
+      EXPECT_GE(price(counts, 1 << 20, 1, 1, kBytes), work * (1 - 1e-9)) << algorithm->name;
+    }
+}
+
 }  // namespace
 }  // namespace tutti

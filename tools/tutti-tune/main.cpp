@@ -38,8 +38,8 @@ struct Options {
 // that is priced against each other alike.
 constexpr int kPasses = 5;
 
-// From here on, what peers read was just written, as by a program that computes what it sends.
-// Below, the clock would be read more often than the calls allow.
+// From here on ranks write what they send before each call, as a program that computes its data
+// does. Below that, waiting for each other before each call would change its time too much.
 constexpr std::uint64_t kFreshBytes = 32 << 10;
 
 // One line a sample.

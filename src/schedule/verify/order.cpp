@@ -137,7 +137,8 @@ void OrderChecker::gather() {
       const bool conflicts = use.shared && use.written;
       if (!conflicts && !access.remote) return;
       accesses_[static_cast<std::size_t>(owner)].push_back(access);
-      scratch_conflicts_ = scratch_conflicts_ || (conflicts && access.location >= shape.chunks);
+      scratch_conflicts_ =
+          scratch_conflicts_ || (conflicts && is_scratch_room(shape, access.location));
     });
   }
 }
@@ -219,11 +220,11 @@ void OrderChecker::tick(std::uint32_t step, std::uint32_t slice) {
   if (component_[flat.lane] != kNone) now[component_[flat.lane]] = time_of(step, slice);
 }
 
-// Input and output of slices apart are distinct: they count in slice 0 only. Scratch counts in
+// Input and output of different slices are distinct: they count in slice 0 only. Scratch counts in
 // slice 0 and in the next one of the same version.
 Status OrderChecker::check_accesses(Rank owner, std::uint32_t slice) {
   for (const Access& access : accesses_[static_cast<std::size_t>(owner)])
-    if (slice == 0 || access.location >= model_.shape().chunks)
+    if (slice == 0 || is_scratch_room(model_.shape(), access.location))
       TUTTI_TRY(check_access(owner, access, slice));
   return {};
 }

@@ -19,9 +19,10 @@ std::uint32_t location_of(const ScheduleShape& shape, std::uint32_t replica, con
 }
 
 std::string name_of_location(const ScheduleShape& shape, std::uint32_t location) {
-  const std::uint32_t rooms = shape.chunks, behind = shape.chunks + shape.scratch_chunks;
+  const std::uint32_t behind = shape.chunks + shape.scratch_chunks;
+  if (is_scratch_room(shape, location))
+    return fmt::format("scratch room {}", location - shape.chunks);
   if (location >= behind) return fmt::format("input chunk {}", location - behind);
-  if (location >= rooms) return fmt::format("scratch room {}", location - rooms);
   return fmt::format("output {}chunk {}", shape.apart ? "" : "(in place: input) ", location);
 }
 

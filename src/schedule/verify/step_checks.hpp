@@ -28,6 +28,9 @@ inline constexpr std::uint32_t kMaxVersions = 64;
 [[nodiscard]] inline std::uint64_t locations_of(const ScheduleShape& shape) {
   return std::uint64_t{shape.chunks} * (shape.apart ? 2 : 1) + shape.scratch_chunks;
 }
+[[nodiscard]] inline bool is_scratch_room(const ScheduleShape& shape, std::uint32_t location) {
+  return location >= shape.chunks && location - shape.chunks < shape.scratch_chunks;
+}
 // For messages: "scratch room 3".
 [[nodiscard]] std::string name_of_location(const ScheduleShape& shape, std::uint32_t location);
 

@@ -50,7 +50,7 @@ class Symbolic {
     return transposed_ ? chunk % chunks_per_block_ : chunk;
   }
 
-  // Output (and, in place, input) and the one scratch version that a slice uses.
+  // Output (and input, in place or apart) and the one scratch version that a slice uses.
   TreeId& place(Rank rank, const Operand& operand, std::uint32_t k) {
     const Rank owner = operand.kind == OperandKind::kLocal ? rank : operand.peer;
     return memory_[static_cast<std::size_t>(owner) * stride_ +

@@ -7,8 +7,8 @@
 //
 // Any order in which the steps can fire gives the same values, provided that no two accesses race
 // (order.hpp proves that), so one order is enough. Input and output are taken for one buffer on all
-// ranks (in place): a read of input after a write of the same output chunk falls. In place is
-// local to a rank, so this covers every subset of ranks, and none.
+// ranks (in place), unless the shape keeps them apart: a read of input after a write of the same
+// output chunk falls. In place is local to a rank, so this covers every subset of ranks, and none.
 #pragma once
 
 #include <vector>
