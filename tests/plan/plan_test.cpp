@@ -135,6 +135,42 @@ TEST(Plan, RemoteOperandsAndTheDirectProtocolBelongTogether) {
   EXPECT_THAT(message(**find_algorithm("ring"), Protocol::kDirect), HasSubstr("sends data"));
 }
 
+// An all-gather that reads its peers' outputs, and says that they may be anywhere.
+class ApartGather final : public Algorithm {
+ public:
+  ApartGather() : Algorithm("apart_gather", "", "") {}
+  [[nodiscard]] bool supports(const Problem& problem) const override {
+    return problem.collective == Collective::kAllGather;
+  }
+  [[nodiscard]] ScheduleShape shape(const Problem& problem) const override {
+    ScheduleShape shape = form_.shape(problem);
+    shape.apart = true;
+    return shape;
+  }
+  [[nodiscard]] RankProgram program(const Problem& problem, Rank rank) const override {
+    return form_.program(problem, rank);
+  }
+
+ private:
+  const Algorithm& form_ = **find_algorithm("two_shot:access=remote");
+};
+
+// A rank that calls in place has another output then, which its peers must not look for.
+TEST(Plan, WhatIsApartIsDirectAndUsesNoPeersOutput) {
+  const auto message = [](const Algorithm& algorithm, Collective collective, Protocol protocol) {
+    const auto plan = compile_plan(algorithm, {.collective = collective, .ranks = 3},
+                                   {.protocol = protocol, .arena_bytes = 1 << 20}, 1);
+    return plan ? "accepted" : plan.error().message;
+  };
+  const Algorithm& remote = **find_algorithm("two_shot:access=remote");
+  EXPECT_EQ(message(remote, Collective::kAllToAll, Protocol::kDirect), "accepted");
+  EXPECT_THAT(message(remote, Collective::kAllToAll, Protocol::kFlagged),
+              HasSubstr("keeps input and output apart, which the protocol flagged cannot do"));
+  EXPECT_EQ(message(remote, Collective::kAllGather, Protocol::kDirect), "accepted");
+  EXPECT_THAT(message(ApartGather(), Collective::kAllGather, Protocol::kDirect),
+              HasSubstr("works in a peer's output"));
+}
+
 TEST(Plan, ADirectPlanSaysWhoseMemoryItReadsAndCutsOnlyWhatItIsTold) {
   const Algorithm& remote = **find_algorithm("two_shot:access=remote");
   PlanOptions options{.protocol = Protocol::kDirect};
