@@ -21,7 +21,8 @@ namespace {
 // shared one before it is written again, and need not be taken back (measured with 512 KiB and
 // 32 MiB). Smaller ones are faster where few slots stay in the first cache, and between more than
 // two ranks the slots outgrow the shared one. Between hosts a message is a system call at each end,
-// or two, and its credit has a long way: there are large slots, and more small ones.
+// or two, and its credit has a long way: there are large slots, and more small ones, as far as they
+// do not crowd the link.
 constexpr std::array kShapes{
     PlanShape{Protocol::kFlagged, 1, 8, 0},
     PlanShape{Protocol::kSlots, 1, 32, 40 << 10, PlanShape::For::kPair},
@@ -30,6 +31,7 @@ constexpr std::array kShapes{
     PlanShape{Protocol::kSlots, 2, 2, 16 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 64 << 10},
     PlanShape{Protocol::kSlots, 2, 2, 128 << 10},
+    PlanShape{Protocol::kSlots, 1, 4, 128 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kSlots, 1, 2, 512 << 10, PlanShape::For::kHosts},
     PlanShape{Protocol::kDirect, 1, 2, 0},
 };
@@ -61,6 +63,22 @@ bool is_meant_for(const PlanShape& shape, const Forced& forced, const ScheduleCo
   return shape.whom == PlanShape::For::kHosts ? far : counts.ranks == 2 && !far;
 }
 
+// Are too many bytes under way between two ranks of different hosts when all of its large slots are
+// full? What is sent and received passes through both ends' caches, so as little as keeps the link
+// busy is best: a few times what it carries in a message's latency, there and back.
+bool crowds_link(const Settings& settings, const Forced& forced, const Contender& contender,
+                 const PlanShape& shape) {
+  constexpr std::uint64_t kLargeSlot = 128 << 10;
+  constexpr double kAlwaysFine = 768 << 10, kRoundTrips = 2;  // measured over TCP
+  if (shape.slot_bytes < kLargeSlot || contender.counts.far_depth == 0) return false;
+  if (forced.slots != 0 || forced.slot_bytes != 0) return false;
+  const ScheduleShape counted = contender.algorithm->shape(contender.problem);
+  const double under_way =
+      static_cast<double>(shape.slot_bytes) * shape.slots * shape.replicas * counted.max_per_pair;
+  const LinkCost& wire = settings.slots_wire;
+  return under_way > std::max(kAlwaysFine, kRoundTrips * 2 * wire.alpha_ns / wire.beta_ns_per_byte);
+}
+
 // Candidates of what has been counted.
 Contender make_contender(const Settings& settings, const Forced& forced, Contender contender) {
   const bool direct = works_in_peers(contender.counts);
@@ -69,6 +87,7 @@ Contender make_contender(const Settings& settings, const Forced& forced, Contend
     const Protocol protocol = kShapes[shape].protocol;
     if (direct != (protocol == Protocol::kDirect)) continue;
     if (!is_meant_for(kShapes[shape], forced, contender.counts)) continue;
+    if (crowds_link(settings, forced, contender, kShapes[shape])) continue;
     if (forced.protocol && *forced.protocol != protocol) continue;
     admitted = true;
     Result<Candidate> candidate =

@@ -472,8 +472,7 @@ TEST(Choice, BetweenHostsSlotsAreLargeOrMany) {
     const auto all = *contenders(settings, {}, broadcast, hosts);
     return price_candidates(settings, all, bytes, PeerAccess::kNone)->front().candidate->options;
   };
-  EXPECT_GE(options({0, 1}, 16 << 20).slot_bytes, 256U << 10);
-  EXPECT_EQ(options({0, 1}, 16 << 20).replicas, 1U);
+  EXPECT_GE(options({0, 1}, 16 << 20).slot_bytes, 128U << 10);
   EXPECT_EQ(options({0, 1}, 32 << 10).slots, 8U);
   for (const std::uint64_t bytes : {32ULL << 10, 16ULL << 20}) {
     const auto all = *contenders(settings, {}, broadcast, std::vector<std::int32_t>{0, 0});
@@ -484,6 +483,34 @@ TEST(Choice, BetweenHostsSlotsAreLargeOrMany) {
         EXPECT_NE(priced.candidate->options.slots, 8U);
       }
     }
+  }
+}
+
+// What is under way between two ranks passes through the caches of both: no more than the link
+// needs, which of a long and fast one is more.
+TEST(Choice, BetweenHostsLittleIsUnderWay) {
+  Settings settings = settings_of(2);
+  const auto most_under_way = [&](Collective collective) {
+    const Problem problem{.collective = collective, .ranks = 2};
+    const auto all = *contenders(settings, {}, problem, std::vector<std::int32_t>{0, 1});
+    std::uint64_t most = 0;
+    const auto tried = *price_candidates(settings, all, 16 << 20, PeerAccess::kNone);
+    for (const Priced& priced : tried) {
+      const PlanOptions& options = priced.candidate->options;
+      if (options.protocol == Protocol::kSlots)
+        most = std::max<std::uint64_t>(
+            most, options.slot_bytes * options.slots * options.replicas *
+                      priced.contender->algorithm->shape(problem).max_per_pair);
+    }
+    return most;
+  };
+  for (const Collective collective : {Collective::kBroadcast, Collective::kAllReduce}) {
+    settings.slots_wire = {.alpha_ns = 17'000, .beta_ns_per_byte = 0.32};
+    EXPECT_LE(most_under_way(collective), 768U << 10);
+    EXPECT_GE(most_under_way(collective), 512U << 10);
+    settings.slots_wire = {.alpha_ns = 50'000, .beta_ns_per_byte = 0.04};  // 2.5 MB a round trip
+    EXPECT_GE(most_under_way(collective), 2048U << 10);
+    EXPECT_LE(most_under_way(collective), 5'000'000U);
   }
 }
 
