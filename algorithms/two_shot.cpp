@@ -145,18 +145,15 @@ void add_remote_all_to_all(Rank p, Rank rank, LaneBuilder& lane) {
 RankProgram remote_program(const Problem& problem, Rank rank) {
   const Rank p = problem.ranks;
   LaneBuilder lane("direct");
-  if (problem.collective == Collective::kAllToAll) {
+  if (problem.collective == Collective::kAllToAll)
     add_remote_all_to_all(p, rank, lane);
-    tell_all(p, rank, lane);
-    hear_all(p, rank, lane);
-    return assemble(std::move(lane));
-  }
-  if (problem.collective == Collective::kAllGather)
+  else if (problem.collective == Collective::kAllGather)
     lane.step().to(output(chunk_of(rank))).from(input(chunk_of(rank)));
   else
     add_remote_reduce_scatter(p, rank, lane);
   tell_all(p, rank, lane);
-  if (problem.collective != Collective::kReduceScatter) add_remote_all_gather(p, rank, lane);
+  if (is_among(problem.collective, {Collective::kAllReduce, Collective::kAllGather}))
+    add_remote_all_gather(p, rank, lane);
   hear_all(p, rank, lane);
   return assemble(std::move(lane));
 }

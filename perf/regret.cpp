@@ -307,9 +307,9 @@ int main(int argc, char** argv) {
       "--every", options.contest.every_candidate,
       "measure every candidate near the cheapest, not only the cheapest of each algorithm");
   app.add_flag("--windows", options.contest.windows, "buffers in symmetric windows");
-  app.add_flag(
-      "--fresh", options.contest.fresh,
-      "every rank writes what it sends before each call, which is not timed; from some KiB");
+  app.add_flag("--fresh", options.contest.fresh,
+               "every rank writes what it sends before each call, which is not timed; for data of "
+               "some KiB or more");
   app.add_option("--csv", options.csv, "write all samples to this file");
   app.add_option("--svg", options.svg, "draw the map into this file");
   if (const auto status = parse_flags(app, argc, argv)) return *status;

@@ -211,7 +211,8 @@ Result<std::vector<Candidate>> Choice::price(const Forced& forced, const Problem
     if (forced.algorithm == nullptr && !algorithm->supports(problem)) continue;
     TUTTI_TRY_ASSIGN(const Counted* const counted, count(*algorithm, problem));
     const ScheduleCounts& counts = counted->counts;
-    if (counts.apart) {  // in place, a call would need a second output and a copy after it
+    // In place, a call would need a second output and a copy after it.
+    if (algorithm->shape(problem).apart) {
       why = "it needs input and output apart, and a kernel has one output";
       continue;
     }

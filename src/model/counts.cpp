@@ -403,7 +403,6 @@ Result<ScheduleCounts> count_schedule(const Algorithm& algorithm, const Problem&
   ScheduleCounts counts;
   counts.chunks = shape.chunks;
   counts.max_message_chunks = shape.max_message_chunks;
-  counts.apart = shape.apart;
   counts.ranks = problem.ranks;
   count_ranks(graph, counts);
   counts.connection_messages = graph.most_messages;

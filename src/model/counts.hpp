@@ -23,7 +23,6 @@ namespace tutti {
 struct ScheduleCounts {
   std::uint32_t chunks = 1;
   std::uint32_t max_message_chunks = 1;
-  bool apart = false;  // ScheduleShape
   std::int32_t ranks = 1;
   std::uint32_t depth = 0;           // messages on the longest path
   std::uint64_t path_steps = 0;      // steps on the longest path by steps

@@ -5,13 +5,12 @@
 // finished exactly once, by the same ordered reduction tree on all ranks; (2) happens-before: no
 // two conflicting accesses to one location (input, output, scratch version; unless the shape keeps
 // them apart, also with output aliasing input: in place) are unordered, under slice composition and
-// operation composition; (3)
-// no deadlock with `slots` message slots per connection; (4) bounds, tag ownership, balance of
-// every connection, agreement of span sizes, and the counts that the shape declares. Credits are
-// *not* used as order in (2): a plan may be run with more slots than verified. Why one execution
-// suffices: steps are deterministic and, once enabled, stay enabled (bounded Kahn network), so all
-// maximal executions are equivalent, and a slice that completes from empty connections can always
-// be appended to another.
+// operation composition; (3) no deadlock with `slots` message slots per connection; (4) bounds, tag
+// ownership, balance of every connection, agreement of span sizes, and the counts that the shape
+// declares. Credits are *not* used as order in (2): a plan may be run with more slots than
+// verified. Why one execution suffices: steps are deterministic and, once enabled, stay enabled
+// (bounded Kahn network), so all maximal executions are equivalent, and a slice that completes from
+// empty connections can always be appended to another.
 #pragma once
 
 #include <cstdint>

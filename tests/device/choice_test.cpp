@@ -101,8 +101,7 @@ TEST(DeviceChoice, LeavesPlansWithInputAndOutputApartToHosts) {
   ASSERT_FALSE(named);
   EXPECT_EQ(named.error().message,
             "there is no plan on devices for alltoall of 8 bytes by two_shot:access=remote: it "
-            "needs input "
-            "and output apart, and a kernel has one output");
+            "needs input and output apart, and a kernel has one output");
   // Who names no collective means those that have it.
   const ForcedSet all = *parse_forced_set("two_shot:access=remote");
   EXPECT_EQ(choice_of(4, 8).choose(all.of(problem), problem, 256 << 20)->algorithm,

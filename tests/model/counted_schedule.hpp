@@ -302,7 +302,6 @@ inline ScheduleCounts count_schedule(const Schedule& schedule,
   ScheduleCounts counts;
   counts.chunks = schedule.shape.chunks;
   counts.max_message_chunks = schedule.shape.max_message_chunks;
-  counts.apart = schedule.shape.apart;
   counts.ranks = schedule.shape.ranks;
   PathWalk walk(schedule, hosts);
   const PathLength path = walk.run(), longest = walk.longest_lane();

@@ -42,12 +42,12 @@ constexpr std::int32_t kMostRanks = 16;
 constexpr std::int32_t kMostRanksOfParts = 9;
 constexpr std::size_t kStepBudget = 1000;
 constexpr bool kRunAllAccepted = true;
-constexpr int kUnmutatedInterleavings = 300;
+constexpr int kUnmutatedInterleavings = 1000;
 #endif
 constexpr std::uint64_t kSeed = 20240607;
 // Of each accepted mutant that is run. Of 13,885 killed mutants of 3, 6 and 8 ranks that fail
 // within a thousand interleavings, 97% fail in the first one and all within 19.
-constexpr int kInterleavings = 80;
+constexpr int kInterleavings = 200;
 constexpr int kKilledInterleavings = 50;   // of each sampled killed mutant, until one fails
 constexpr std::size_t kKilledSamples = 6;  // a kind
 constexpr std::size_t kPairs = kKinds;     // row of the tallies: two mutations at once
