@@ -141,8 +141,11 @@ Poison RankOnDevice::poison_of(const device::Job::Found& found) const {
   if (auto differs = mismatch(found.rank, mine)) return *differs;
   const Diagnosis here(members_, mine, found.rank);
   if (found.what.fault == device::Fault::kTimeout) {
-    const Rank late = here.late();
-    return here.timeout_of(late != kNoRank ? late : found.what.peer);
+    // Whom the kernel waited for may itself wait for a rank that has not called. A kernel names
+    // nobody if the block waited for another of its own, or if what it waited for has come since.
+    const Rank peer = found.what.peer == kNoRank ? found.rank : found.what.peer;
+    const Rank late = here.has_entered(peer) ? here.late() : kNoRank;
+    return here.timeout_of(late != kNoRank ? late : peer);
   }
   Poison poison = here.failure_of(found.what.peer);
   poison.code = describe(found).code;
