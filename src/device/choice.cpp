@@ -124,11 +124,9 @@ bool price_one(Candidate& candidate, const ScheduleCounts& counts, std::uint64_t
   candidate.one_lane = counts.max_lanes <= 1;
   candidate.mutual = counts.mutual;
   candidate.connection_messages = counts.connection_messages;
-  candidate.cost = price_plan(counts, costs_of(limits.costs, candidate.messages),
-                              {.bytes = (bytes * own + slices - 1) / slices,
-                               .slices = static_cast<std::uint32_t>(own),
-                               .replicas = 1,
-                               .cores = limits.ranks});
+  candidate.cost = PlanPrices(counts, costs_of(limits.costs, candidate.messages),
+                              {.replicas = 1, .cores = limits.ranks})
+                       .at((bytes * own + slices - 1) / slices, static_cast<std::uint32_t>(own));
   return true;
 }
 

@@ -39,9 +39,8 @@
 
 namespace tutti {
 
-struct PriceInput {
-  std::uint64_t bytes = 0;  // of the whole collective, per rank
-  std::uint32_t slices = 1;
+// How a plan runs a schedule, and on what.
+struct PlanSetting {
   std::uint32_t replicas = 1;
   std::uint32_t slots = 2;  // of a connection
   std::int32_t cores = 1;
@@ -59,7 +58,30 @@ struct PlanCost {
   double remote_ns = 0;  // what those in a peer's memory cost beyond
 };
 
-[[nodiscard]] PlanCost price_plan(const ScheduleCounts& counts, const HostCosts& costs,
-                                  const PriceInput& input);
+// A plan's price at any size: the sums that no size changes are formed once.
+class PlanPrices {
+ public:
+  PlanPrices(const ScheduleCounts& counts, const HostCosts& costs, const PlanSetting& setting);
+  // `bytes`: of the whole collective, per rank.
+  [[nodiscard]] PlanCost at(std::uint64_t bytes, std::uint32_t slices) const;
+
+ private:
+  // What something that a plan does takes: however large its operands are, and for each byte of
+  // one.
+  struct Rate {
+    PlanCost fixed, per_byte;
+  };
+  class Tariff;
+
+  double chunks_, replicas_;
+  double crowd_;  // how many others share a rank's core, on average
+  // All of one slice.
+  Rate path_;     // from the first step to the last
+  Rate own_;      // the work of the rank that has most
+  Rate link_;     // of the interface that carries most
+  Rate lane_;     // of the lane that takes longest
+  Rate credits_;  // until a slot takes the next message, on the connection that carries most
+  Rate core_;     // the work of the busiest core, for all its ranks
+};
 
 }  // namespace tutti

@@ -115,11 +115,19 @@ std::uint64_t slices_of(const Settings& settings, const Candidate& candidate,
       {1, settings.min_slices, (message + candidate.message_bytes - 1) / candidate.message_bytes});
 }
 
-// May the candidate's shape be taken for messages of so many bytes?
-bool suits(const Candidate& candidate, std::uint64_t message) {
+// Epochs of flagged cells count messages in 24 bits; far beyond any size where they could win. Half
+// of it, as a size class has larger sizes than its own.
+bool can_count(const Candidate& candidate, const ScheduleCounts& counts, std::uint64_t slices) {
+  return candidate.options.protocol == Protocol::kSlots || slices * counts.max_steps < (1U << 23);
+}
+
+// May the candidate's shape be taken for so many bytes? Alike for all sizes of a class, which the
+// table looks up: a slot holds the largest of them, too.
+bool suits(const Candidate& candidate, const Contender& contender, std::uint64_t bytes) {
   constexpr std::uint64_t kLeastBytes = 3 << 10;
-  return kShapes[candidate.shape].whom != PlanShape::For::kPair ||
-         (message >= kLeastBytes && message <= candidate.message_bytes);
+  if (kShapes[candidate.shape].whom != PlanShape::For::kPair) return true;
+  const std::uint64_t message = message_of(contender, class_bytes(size_class(bytes)));
+  return message >= kLeastBytes && message <= candidate.message_bytes;
 }
 
 // What a call that may repeat takes beyond its price: of several slices it does not, nor in peers'
@@ -252,67 +260,74 @@ Result<std::vector<Contender>> contenders(const Settings& settings, const Forced
   return list;
 }
 
-Status price_contender(const Settings& settings, const Contender& contender, std::uint64_t bytes,
-                       PeerAccess access, std::vector<Priced>& to) {
-  const auto refuse = [](std::string why) {
-    return make_error(Code::kNotSupported, std::move(why));
-  };
-  if (works_in_peers(contender.counts) && access == PeerAccess::kNone)
-    return refuse("it works in other ranks' memory, and their buffers are out of reach from here");
-  if (stores_into_peers(contender.counts) && access != PeerAccess::kMapped)
-    return refuse(
-        "it stores into other ranks' memory, which ranks of other processes allow in windows "
-        "alone; pass buffers in windows (tuttiCommWindowRegister)");
-  Status none = refuse(contender.why_none);
-  const std::uint64_t message = message_of(contender, bytes);
-  // Alike for all sizes of a class, which the table looks up: a slot holds the largest of them,
-  // too.
-  const std::uint64_t of_class = message_of(contender, class_bytes(size_class(bytes)));
+ContenderPrices::ContenderPrices(const Settings& settings, const Contender& contender,
+                                 PeerAccess access)
+    : settings_(settings), contender_(contender), access_(access) {
+  prices_.reserve(contender.candidates.size());
   for (const Candidate& candidate : contender.candidates) {
-    if (!suits(candidate, of_class)) continue;
-    const std::uint64_t slices = slices_of(settings, candidate, message);
-    // Epochs of flagged cells count messages in 24 bits; far beyond any size where they could
-    // win. Half of it, as a size class has larger sizes than its own.
-    if (candidate.options.protocol != Protocol::kSlots &&
-        slices * contender.counts.max_steps >= (1u << 23)) {
-      none = refuse(
-          fmt::format("{} needs more messages than the protocol flagged can count; use @slots",
-                      contender.algorithm->name));
-      continue;
-    }
-    const bool flagged = candidate.options.protocol == Protocol::kFlagged;
-    const HostCosts& costs = costs_of(settings.costs, candidate.options.protocol, access);
-    PlanCost cost = price_plan(contender.counts, costs,
-                               {.bytes = bytes,
-                                .slices = static_cast<std::uint32_t>(slices),
-                                .replicas = candidate.options.replicas,
-                                .slots = candidate.options.slots,
-                                .cores = settings.cores,
-                                .wire = flagged ? settings.flagged_wire : settings.slots_wire});
-    const double small_ns = small_call_ns(settings, contender, costs, bytes, slices);
+    const PlanOptions& options = candidate.options;
+    const bool flagged = options.protocol == Protocol::kFlagged;
+    prices_.emplace_back(
+        contender.counts, costs_of(settings.costs, options.protocol, access),
+        PlanSetting{.replicas = options.replicas,
+                    .slots = options.slots,
+                    .cores = settings.cores,
+                    .wire = flagged ? settings.flagged_wire : settings.slots_wire});
+  }
+}
+
+std::string_view ContenderPrices::why_refused() const {
+  if (works_in_peers(contender_.counts) && access_ == PeerAccess::kNone)
+    return "it works in other ranks' memory, and their buffers are out of reach from here";
+  if (stores_into_peers(contender_.counts) && access_ != PeerAccess::kMapped)
+    return "it stores into other ranks' memory, which ranks of other processes allow in windows "
+           "alone; pass buffers in windows (tuttiCommWindowRegister)";
+  return {};
+}
+
+void ContenderPrices::append(std::uint64_t bytes, std::vector<Priced>& to) const {
+  if (!why_refused().empty()) return;
+  const std::uint64_t message = message_of(contender_, bytes);
+  for (std::size_t i = 0; i < prices_.size(); ++i) {
+    const Candidate& candidate = contender_.candidates[i];
+    if (!suits(candidate, contender_, bytes)) continue;
+    const std::uint64_t slices = slices_of(settings_, candidate, message);
+    if (!can_count(candidate, contender_.counts, slices)) continue;
+    PlanCost cost = prices_[i].at(bytes, static_cast<std::uint32_t>(slices));
+    const HostCosts& costs = costs_of(settings_.costs, candidate.options.protocol, access_);
+    const double small_ns = small_call_ns(settings_, contender_, costs, bytes, slices);
     cost.steps_ns += small_ns;
     cost.time_ns += small_ns;
-    to.push_back({&contender, &candidate, static_cast<std::uint32_t>(slices), cost});
+    to.push_back({&contender_, &candidate, static_cast<std::uint32_t>(slices), cost});
   }
-  return to.empty() ? std::move(none) : Status();
+}
+
+std::string ContenderPrices::why_none(std::uint64_t bytes) const {
+  if (const std::string_view why = why_refused(); !why.empty()) return std::string(why);
+  const std::uint64_t message = message_of(contender_, bytes);
+  for (const Candidate& candidate : contender_.candidates)
+    if (!can_count(candidate, contender_.counts, slices_of(settings_, candidate, message)))
+      return fmt::format("{} needs more messages than the protocol flagged can count; use @slots",
+                         contender_.algorithm->name);
+  return contender_.why_none;
 }
 
 Result<std::vector<Priced>> price_candidates(const Settings& settings,
                                              std::span<const Contender> contenders,
                                              std::uint64_t bytes, PeerAccess access) {
   std::vector<Priced> all;
-  std::string why;
   for (const Contender& contender : contenders)
-    if (const Status priced = price_contender(settings, contender, bytes, access, all);
-        !priced && why.empty())
-      why = priced.error().message;
-  if (all.empty())
-    return make_error(
-        Code::kNotSupported,
-        fmt::format("there is no plan for {} of {} bytes: {}",
-                    contenders.empty() ? std::string_view("a call")
-                                       : name_of(contenders.front().problem.collective),
-                    bytes, why.empty() ? "no algorithm implements it" : why));
+    ContenderPrices(settings, contender, access).append(bytes, all);
+  if (all.empty()) {
+    std::string_view what = "a call";
+    std::string why = "no algorithm implements it";
+    if (!contenders.empty()) {
+      what = name_of(contenders.front().problem.collective);
+      why = ContenderPrices(settings, contenders.front(), access).why_none(bytes);
+    }
+    return make_error(Code::kNotSupported,
+                      fmt::format("there is no plan for {} of {} bytes: {}", what, bytes, why));
+  }
   std::stable_sort(all.begin(), all.end(), cheaper);
   return all;
 }

@@ -88,11 +88,25 @@ struct Priced {
 // Does a schedule read or write other ranks' memory? And write it?
 [[nodiscard]] bool works_in_peers(const ScheduleCounts& counts);
 [[nodiscard]] bool stores_into_peers(const ScheduleCounts& counts);
-// Appends one contender's candidates at a size, as they stand. kNotSupported where `to` is empty
-// still, with the reason.
-[[nodiscard]] Status price_contender(const Settings& settings, const Contender& contender,
-                                     std::uint64_t bytes, PeerAccess access,
-                                     std::vector<Priced>& to);
+// What one contender's candidates cost at any size, for ranks that reach each other's memory by
+// `access`. The settings and the contender outlive it.
+class ContenderPrices {
+ public:
+  ContenderPrices(const Settings& settings, const Contender& contender, PeerAccess access);
+  // Appends the candidates as they stand.
+  void append(std::uint64_t bytes, std::vector<Priced>& to) const;
+  // For a person: why append() finds none.
+  [[nodiscard]] std::string why_none(std::uint64_t bytes) const;
+
+ private:
+  // Why none is taken, whatever the size; empty: some may be.
+  [[nodiscard]] std::string_view why_refused() const;
+
+  const Settings& settings_;
+  const Contender& contender_;
+  const PeerAccess access_;
+  std::vector<PlanPrices> prices_;  // of each candidate
+};
 // All candidates for a call with `bytes` of data by ranks that can read each other's memory by
 // `access`, cheapest first, what is alike in the contenders' order; the contenders outlive them.
 // Pure. kNotSupported where there is none, with the first reason.

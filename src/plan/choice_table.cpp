@@ -11,14 +11,17 @@
 namespace tutti {
 namespace {
 
-// The sizes where a class ends, its own: 2^((2k + 1) / 4).
-std::array<std::uint64_t, kSizeClasses> make_class_ends() {
-  std::array<std::uint64_t, kSizeClasses> ends{};
-  for (std::size_t k = 0; k < kSizeClasses; ++k)
-    ends[k] = static_cast<std::uint64_t>(std::exp2((2.0 * static_cast<double>(k) + 1) / 4));
-  return ends;
-}
-const std::array<std::uint64_t, kSizeClasses> kClassEnds = make_class_ends();
+// The sizes that stand for a class, 2^(k/2), and those where it ends, its own: 2^((2k + 1) / 4).
+struct SizeClasses {
+  SizeClasses() {
+    for (std::size_t k = 0; k < kSizeClasses; ++k) {
+      bytes[k] = static_cast<std::uint64_t>(std::llround(std::exp2(static_cast<double>(k) / 2)));
+      ends[k] = static_cast<std::uint64_t>(std::exp2((2.0 * static_cast<double>(k) + 1) / 4));
+    }
+  }
+  std::array<std::uint64_t, kSizeClasses> bytes, ends;
+};
+const SizeClasses kClasses;
 
 std::size_t number_of(const Algorithm* algorithm) {
   const auto listed = listed_algorithms();
@@ -45,13 +48,11 @@ bool is_sound(const ChoiceRow& row, const std::vector<bool>& supported) {
 }  // namespace
 
 std::size_t size_class(std::uint64_t bytes) {
-  const auto found = std::ranges::lower_bound(kClassEnds, bytes);
-  return std::min(static_cast<std::size_t>(found - kClassEnds.begin()), kSizeClasses - 1);
+  const auto found = std::ranges::lower_bound(kClasses.ends, bytes);
+  return std::min(static_cast<std::size_t>(found - kClasses.ends.begin()), kSizeClasses - 1);
 }
 
-std::uint64_t class_bytes(std::size_t size_class) {
-  return static_cast<std::uint64_t>(std::llround(std::exp2(static_cast<double>(size_class) / 2)));
-}
+std::uint64_t class_bytes(std::size_t size_class) { return kClasses.bytes[size_class]; }
 
 bool ChoiceRow::empty() const {
   return std::ranges::all_of(entries_, [](std::uint8_t entry) { return entry == kNone; });
@@ -111,25 +112,34 @@ void enter(ChoiceRow& row, std::size_t in_class, const Priced* best) {
     row.set(in_class, {number_of(best->contender->named), best->candidate->shape});
 }
 
-// One size class of all rows. What works in no peer's memory is priced once for every access.
-void fill_class(ChoiceTable::Accesses& table, const Settings& settings,
-                std::span<const Contender> all, std::size_t in_class,
+// A contender's prices by each access, or by all where it works in no peer's memory.
+std::vector<ContenderPrices> prices_by_access(const Settings& settings,
+                                              const Contender& contender) {
+  std::vector<ContenderPrices> prices;
+  const std::size_t accesses = works_in_peers(contender.counts) ? ChoiceTable::kAccesses : 1;
+  for (std::size_t access = 0; access < accesses; ++access)
+    prices.emplace_back(settings, contender, static_cast<PeerAccess>(access));
+  return prices;
+}
+
+// One size class of all rows. `prices`: of each contender, by access.
+void fill_class(ChoiceTable::Accesses& table, std::span<const Contender> all,
+                std::span<const std::vector<ContenderPrices>> prices, std::size_t in_class,
                 std::span<const MeasuredPlan> measured) {
   std::vector<Priced> priced, one;
   for (std::size_t access = 0; access < ChoiceTable::kAccesses; ++access) {
     ChoiceTable::Rows& rows = table[access];
     std::erase_if(priced, [](const Priced& p) { return works_in_peers(p.contender->counts); });
-    for (const Contender& contender : all) {
-      const std::size_t number = number_of(contender.named);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t number = number_of(all[i].named);
       const ChoiceRow& same = table[0].forced[number];
-      if (access > 0 && !works_in_peers(contender.counts)) {
+      if (access >= prices[i].size()) {
         if (same.has(in_class)) rows.forced[number].set(in_class, same.at(in_class));
         continue;
       }
       one.clear();
+      prices[i][access].append(class_bytes(in_class), one);
       // A contender that cannot has no entry.
-      static_cast<void>(price_contender(settings, contender, class_bytes(in_class),
-                                        static_cast<PeerAccess>(access), one));
       enter(rows.forced[number], in_class, best_of(one, in_class, measured));
       priced.insert(priced.end(), one.begin(), one.end());
     }
@@ -142,11 +152,12 @@ void fill_class(ChoiceTable::Accesses& table, const Settings& settings,
 ChoiceRow make_row(const Settings& settings, std::span<const Contender> contenders,
                    PeerAccess access, std::span<const MeasuredPlan> measured) {
   ChoiceRow row;
+  std::vector<ContenderPrices> prices;
+  for (const Contender& contender : contenders) prices.emplace_back(settings, contender, access);
   std::vector<Priced> priced;
   for (std::size_t c = 0; c < kSizeClasses; ++c) {
     priced.clear();
-    for (const Contender& contender : contenders)
-      static_cast<void>(price_contender(settings, contender, class_bytes(c), access, priced));
+    for (const ContenderPrices& one : prices) one.append(class_bytes(c), priced);
     enter(row, c, best_of(priced, c, measured));
   }
   return row;
@@ -163,8 +174,10 @@ Result<ChoiceTable> make_table(const Settings& settings, std::int32_t ranks,
     if (forced.algorithm != nullptr && !is_listed(forced.algorithm)) continue;
     TUTTI_TRY_ASSIGN(const std::vector<Contender> all,
                      contenders(settings, forced, problem, hosts, orders));
+    std::vector<std::vector<ContenderPrices>> prices;
+    for (const Contender& contender : all) prices.push_back(prices_by_access(settings, contender));
     for (std::size_t c = 0; c < kSizeClasses; ++c)
-      fill_class(table.of(collective), settings, all, c, measured);
+      fill_class(table.of(collective), all, prices, c, measured);
   }
   return table;
 }

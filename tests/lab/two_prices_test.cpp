@@ -119,13 +119,11 @@ void compare(const Algorithm& algorithm, const Problem& problem, const Place& pl
     const PlanModel model = PlanModel::make(algorithm, problem, network, way.replicas).value();
     for (const std::uint64_t bytes : kSizes) {
       const std::uint32_t slices = way.slices(counts, bytes);
-      const double counted = price_plan(counts, way.costs,
-                                        {.bytes = bytes,
-                                         .slices = slices,
-                                         .replicas = way.replicas,
-                                         .cores = place.ranks,
-                                         .wire = place.wire})
-                                 .time_ns;
+      const double counted =
+          PlanPrices(counts, way.costs,
+                     {.replicas = way.replicas, .cores = place.ranks, .wire = place.wire})
+              .at(bytes, slices)
+              .time_ns;
       const double walked =
           model.price(way.on(place.wire), {.bytes = bytes, .slices = slices, .most_slices = 32})
               .value()

@@ -27,8 +27,8 @@ ScheduleCounts counted(std::string_view name, std::int32_t ranks,
 
 double price(const ScheduleCounts& counts, std::uint64_t bytes, std::uint32_t slices,
              std::uint32_t replicas = 1, const HostCosts& costs = kCosts) {
-  return price_plan(counts, costs,
-                    {.bytes = bytes, .slices = slices, .replicas = replicas, .cores = kManyCores})
+  return PlanPrices(counts, costs, {.replicas = replicas, .cores = kManyCores})
+      .at(bytes, slices)
       .time_ns;
 }
 
@@ -167,15 +167,14 @@ TEST(ScheduleCounts, OfMessagesBetweenHosts) {
 TEST(Price, AMessageBetweenHostsCostsTheWireInstead) {
   const auto priced = [](std::string_view name, std::uint64_t bytes, std::uint32_t slices) {
     const ScheduleCounts counts = counted(name, 4, kTwoHosts);
-    return price_plan(counts, kCosts,
-                      {.bytes = bytes,
-                       .slices = slices,
-                       .replicas = 2,
+    return PlanPrices(counts, kCosts,
+                      {.replicas = 2,
                        .cores = kManyCores,
                        .wire = {.alpha_ns = 10'000,
                                 .beta_ns_per_byte = 8,
                                 .overhead_ns = 500,
-                                .overhead_ns_per_byte = 1}});
+                                .overhead_ns_per_byte = 1}})
+        .at(bytes, slices);
   };
   const PlanCost small = priced("butterfly", 8, 1);
   EXPECT_DOUBLE_EQ(small.messages_ns, 10'000 + kCosts.alpha_ns);
@@ -222,11 +221,11 @@ TEST(Price, AConnectionBetweenHostsHasAsManyMessagesUnderWayAsSlots) {
   EXPECT_EQ(ring.far_connection_messages, 14U);
   EXPECT_EQ(ring.far_connection_chunks, 14U);
   for (const std::uint32_t slots : {1U, 2U, 7U})
-    EXPECT_DOUBLE_EQ(
-        price_plan(ring, {.alpha_ns = 1},
-                   {.bytes = 8, .slots = slots, .cores = kManyCores, .wire = {.alpha_ns = 10'000}})
-            .time_ns,
-        std::max(14 * 10'000 / slots, 4U * 10'000 + 10))
+    EXPECT_DOUBLE_EQ(PlanPrices(ring, {.alpha_ns = 1},
+                                {.slots = slots, .cores = kManyCores, .wire = {.alpha_ns = 10'000}})
+                         .at(8, 1)
+                         .time_ns,
+                     std::max(14 * 10'000 / slots, 4U * 10'000 + 10))
         << slots;
 }
 
@@ -245,8 +244,7 @@ TEST(Price, ACoreGoesRoundItsRanksForEachMessageOfThePath) {
   constexpr HostCosts kSwitch{.switch_ns = 100};
   for (const auto& [name, depth] : {std::pair{"one_shot", 1}, {"two_shot", 2}, {"ring", 6}}) {
     const auto among = [&](std::int32_t cores) {
-      const PriceInput input{.bytes = 4096, .slices = 1, .replicas = 1, .cores = cores};
-      return price_plan(counted(name, 4), kSwitch, input).time_ns;
+      return PlanPrices(counted(name, 4), kSwitch, {.cores = cores}).at(4096, 1).time_ns;
     };
     EXPECT_DOUBLE_EQ(among(4), 0) << name;
     EXPECT_DOUBLE_EQ(among(2), 100 * 2 * depth) << name;
@@ -260,8 +258,7 @@ TEST(Price, CountsEachMessageWhereRanksOutnumberCores) {
   constexpr HostCosts kLines{.alpha_ns = 50};
   for (const auto& [name, messages] : {std::pair{"one_shot", 128 * 127}, {"butterfly", 128 * 7}}) {
     const auto among = [&](std::int32_t cores) {
-      const PriceInput input{.bytes = 8, .slices = 1, .replicas = 1, .cores = cores};
-      return price_plan(counted(name, 128), kLines, input).time_ns;
+      return PlanPrices(counted(name, 128), kLines, {.cores = cores}).at(8, 1).time_ns;
     };
     EXPECT_DOUBLE_EQ(among(2), 50.0 * messages / 2) << name;
     EXPECT_LE(among(128), 50.0 * 7) << name;
@@ -270,10 +267,10 @@ TEST(Price, CountsEachMessageWhereRanksOutnumberCores) {
 
 TEST(Price, IsNeverUnderTheWorkThatTheCoresShare) {
   const ScheduleCounts tree = counted("tree", 16);
-  const PriceInput one_core{.bytes = 1 << 20, .slices = 64, .replicas = 2, .cores = 1};
+  const PlanPrices one_core(tree, kCosts, {.replicas = 2, .cores = 1});
   const double work = 64 * static_cast<double>(tree.total_steps) * kCosts.step_ns +
                       static_cast<double>(tree.total_operands) * (1 << 19) * 0.5;
-  EXPECT_GE(price_plan(tree, kCosts, one_core).time_ns, work * (1 - 1e-9));
+  EXPECT_GE(one_core.at(1 << 20, 64).time_ns, work * (1 - 1e-9));
 }
 
 // A broadcast among four ranks on two cores executes as many operands in every form. Where the root
@@ -285,9 +282,7 @@ TEST(Price, ACoreIsSharedWithTheRankThatWorksMost) {
                                                  {.collective = Collective::kBroadcast, .ranks = 4})
                                       .value();
     EXPECT_EQ(counts.total_operands, 11U * counts.chunks) << name;
-    return price_plan(counts, kBytes, {.bytes = 1 << 20, .slices = 1 << 10, .cores = cores})
-               .time_ns /
-           (1 << 20);
+    return PlanPrices(counts, kBytes, {.cores = cores}).at(1 << 20, 1 << 10).time_ns / (1 << 20);
   };
   EXPECT_NEAR(among("one_shot", 2), 5 + 6.0 / 3, 1e-9);
   EXPECT_NEAR(among("ring", 2), 3 + 8.0 / 3, 1e-9);
