@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <set>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "device/interpreter.hpp"
 #include "device/platform.hpp"
 #include "emulation.hpp"
+#include "guarded_pages.hpp"
 #include "kernels/device/folds.hpp"
 
 namespace tutti::test {
@@ -163,14 +163,17 @@ class EmulatedPlatform : public device::Platform {
   Result<std::byte*> allocate(int device, std::uint64_t bytes) override {
     TUTTI_TRY(use(device));
     ++allocated_;
-    auto* const memory = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{4096}));
-    std::memset(memory, 0, bytes);
+    GuardedPages pages(bytes);
+    std::byte* const memory = pages.data();
+    const std::lock_guard lock(mutex_);
+    pages_.emplace(memory, std::move(pages));
     return memory;
   }
   void release(int, std::byte* memory) override {
     if (memory == nullptr) return;
     --allocated_;
-    ::operator delete (memory, std::align_val_t{4096});
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(pages_.erase(memory), 1U) << "not memory of this platform";
   }
   Status upload(int device, void* to, const void* from, std::uint64_t bytes) override {
     const std::lock_guard lock(mutex_);
@@ -323,6 +326,7 @@ class EmulatedPlatform : public device::Platform {
 
   const Shape shape_;
   std::mutex mutex_;
+  std::map<const void*, GuardedPages> pages_;             // by where they begin; guarded by mutex_
   std::map<int, Residency> residency_;                    // by device; guarded by mutex_
   std::map<std::thread::id, EmulatedStream> per_thread_;  // guarded by mutex_
   std::set<int> used_;                                    // guarded by mutex_
