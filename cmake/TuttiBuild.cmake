@@ -121,7 +121,7 @@ function(tutti_program name)
 endfunction()
 
 # tutti_test(NAME SOURCES... LINK targets... [TIMEOUT s] [LABELS l...] [SHARDS n] [OPTIMIZED]
-#            [OWN_FLAGS] [UNLISTED]):
+#            [OWN_FLAGS] [UNLISTED] [ONE_THREAD]):
 # GoogleTest cases, one ctest test each case, found when ctest runs. The target gpu_tests builds
 # those with the label gpu.
 # SHARDS makes n ctest tests of all cases: for pure functions, where a process for each case would
@@ -130,9 +130,16 @@ endfunction()
 # OPTIMIZED: the test's own code computes for long; others are compiled with -O1 in Release, as the
 # compiler's time is longer than theirs. OWN_FLAGS as for tutti_library.
 # UNLISTED only builds the program: another test runs it (tests/machine).
+# ONE_THREAD: none of the cases starts a thread, so the thread sanitizer would only take its time.
 function(tutti_test name)
-  cmake_parse_arguments(arg "OPTIMIZED;OWN_FLAGS;UNLISTED" "TIMEOUT;SHARDS"
+  cmake_parse_arguments(arg "OPTIMIZED;OWN_FLAGS;UNLISTED;ONE_THREAD" "TIMEOUT;SHARDS"
                         "SOURCES;LINK;LABELS" ${ARGN})
+  if(arg_ONE_THREAD AND TUTTI_SANITIZE STREQUAL "thread")
+    return()
+  endif()
+  if(arg_ONE_THREAD AND NOT TUTTI_SANITIZE)
+    list(APPEND arg_SOURCES ${PROJECT_SOURCE_DIR}/tests/one_thread.cpp)
+  endif()
   if(arg_SHARDS AND NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   elseif(NOT arg_TIMEOUT)
