@@ -65,9 +65,10 @@ struct CallValues {
   int ranks, salt;
   [[nodiscard]] Element input(int rank, std::size_t i) const { return call_value(rank, i, salt); }
   [[nodiscard]] Element reduced(std::size_t i) const {
-    Element sum = 0;
-    for (int rank = 0; rank < ranks; ++rank) sum += call_value(rank, i, salt);
-    return sum;
+    // The ranks' values are an arithmetic progression: a rank's is the one before plus a
+    // difference.
+    const Element first = call_value(0, i, salt), difference = call_value(1, i, salt) - first;
+    return ranks * first + ranks * (ranks - 1) / 2 * difference;
   }
 };
 
@@ -92,6 +93,12 @@ inline tuttiResult_t issue(tuttiComm_t comm, const CallCase& c, const void* send
     default:
       return tuttiNotSupported;
   }
+}
+
+// The first index at which two unequal vectors of one size differ.
+template <class Element>
+std::size_t first_difference(const std::vector<Element>& a, const std::vector<Element>& b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
 template <class Element>
@@ -119,27 +126,31 @@ std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallCase& c,
   const bool receives = (c.collective != kReduce && c.collective != kGather) || rank == c.root;
   // Both hold the whole data here; a call with one block gets a pointer into it.
   std::vector<Element> in(data + 2 * kGuard, static_cast<Element>(kUntouched)), out = in;
-  for (std::size_t i = 0; i < data; ++i) in[kGuard + i] = values.input(rank, i);
+  Element* const values_in = in.data() + kGuard;
+  for (std::size_t i = 0; i < data; ++i) values_in[i] = values.input(rank, i);
   const std::vector<Element> kept = in;
   std::vector<Element>& target = c.in_place ? in : out;
-  const std::vector<Element> before = target;
+  std::vector<Element> want = target;
+  const std::size_t first = own_output ? own : 0;
+  const std::size_t last = receives ? first + (own_output ? c.count : data) : first;
+  Element* const values_out = want.data() + kGuard;
+  for (std::size_t i = first; i < last; ++i) values_out[i] = wanted(c, rank, i, values);
   const Element* const send = in.data() + kGuard + (own_input ? own : 0);
-  Element* const receive = target.data() + kGuard + (own_output ? own : 0);
-  const bool shares = c.in_place && sends && receives;
+  Element* const receive = target.data() + kGuard + first;
   const tuttiResult_t result =
       calls::issue(comm, c, sends ? send : (c.in_place ? receive : nullptr),
                    receives ? receive : (c.in_place ? const_cast<Element*>(send) : nullptr));
   if (result != tuttiSuccess) return tuttiGetLastError(comm);
-  const std::size_t first = kGuard + (own_output ? own : 0);
-  const std::size_t last = receives ? first + (own_output ? c.count : data) : first;
-  for (std::size_t i = 0; i < target.size(); ++i) {
+  if (target != want) {
+    const std::size_t i = first_difference(target, want) - kGuard;
     const bool inside = i >= first && i < last;
-    const Element want = inside ? wanted(c, rank, i - kGuard, values) : before[i];
-    if (target[i] != want)
-      return differs(inside ? "result" : "around the result", rank, i - kGuard, target[i], want);
+    return differs(inside ? "result" : "around the result", rank, i, target[i + kGuard],
+                   want[i + kGuard]);
   }
-  for (std::size_t i = 0; !shares && &target != &in && i < in.size(); ++i)
-    if (in[i] != kept[i]) return differs("input", rank, i - kGuard, in[i], kept[i]);
+  if (!c.in_place && in != kept) {
+    const std::size_t i = first_difference(in, kept);
+    return differs("input", rank, i - kGuard, in[i], kept[i]);
+  }
   return {};
 }
 inline std::string check_call(tuttiComm_t comm, int rank, int ranks, const CallCase& c) {

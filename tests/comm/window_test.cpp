@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -202,13 +203,14 @@ void run_rooted(tuttiComm_t comm, int rank, int ranks, const Buffers& buffers) {
   }
 }
 
-// Every size, in place on some ranks, at offsets that differ between ranks.
-void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
+// In place on some ranks, at offsets that differ between ranks.
+void run_in_windows(tuttiComm_t comm, int rank, int ranks,
+                    std::span<const std::size_t> sizes = kSizes) {
   const Buffers buffers(3);
   const tuttiWindow_t window = register_all(comm, buffers);
   for (const char* name : {kDirect, kStore}) {
     ASSERT_EQ(tuttiCommSetAlgorithm(comm, name), tuttiSuccess) << tuttiGetLastError(comm);
-    for (const std::size_t count : kSizes) {
+    for (const std::size_t count : sizes) {
       std::int32_t* const in = buffers.part(static_cast<std::size_t>(rank) % 2);
       const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;
       ASSERT_EQ(sum(comm, rank, ranks, in, in_place ? in : buffers.part(2), count), "") << count;
@@ -219,7 +221,7 @@ void run_in_windows(tuttiComm_t comm, int rank, int ranks) {
   }
   ASSERT_EQ(tuttiCommSetAlgorithm(comm, "alltoall:two_shot:access=remote"), tuttiSuccess)
       << tuttiGetLastError(comm);
-  for (const std::size_t count : kSizes) {
+  for (const std::size_t count : sizes) {
     std::int32_t* const in = buffers.part(static_cast<std::size_t>(rank) % 2);
     const std::size_t block = count / static_cast<std::size_t>(ranks);
     ASSERT_EQ(exchange(comm, rank, ranks, in, buffers.part(2), block), "") << block;
@@ -459,10 +461,12 @@ TEST(Registrations, WantMemoryAndKnowTheirOwn) {
 
 TEST(Windows, LeaveNothingBehind) {
   run_processes(3, [](tuttiComm_t& comm, const ForkedRank& self) {
+    // Each round makes and leaves what a window and its calls need, whatever their sizes.
+    constexpr std::size_t kRounds = 20, kCounts[] = {3, 32'769};
     run_in_windows(comm, self.rank, 3);  // what is made once is made
     const std::size_t files = open_files();
-    constexpr std::size_t kRounds = 20;
-    for (std::size_t round = 0; round < kRounds; ++round) run_in_windows(comm, self.rank, 3);
+    for (std::size_t round = 0; round < kRounds; ++round)
+      run_in_windows(comm, self.rank, 3, kCounts);
     EXPECT_LT(open_files(), files + kRounds);  // connections come and go
     EXPECT_EQ(mappings(), 0u);
   });
