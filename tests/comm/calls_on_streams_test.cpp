@@ -19,6 +19,7 @@
 #include <latch>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +106,31 @@ TEST(CallsOnStreams, RunInTheOrderOfIssue) {
     // Not on any stream: it waits for those that are, and comes after them.
     ASSERT_EQ(sum(values, comm, nullptr), tuttiSuccess);
     EXPECT_THAT(values, Each(177147));  // 3^11
+  });
+}
+
+// Each has an output of its own until it is through (comm/apart_output.hpp), the next one as well.
+TEST(CallsOnStreams, AllToAllsInPlaceReadWhereTheirPeersBlocksLie) {
+  constexpr std::size_t kBlocks[] = {5000, 3, 20'000};
+  run_job(3, {}, [&](int rank, tuttiComm_t& comm) {
+    ASSERT_EQ(tuttiCommSetAlgorithm(comm, "alltoall:two_shot:access=remote"), tuttiSuccess);
+    const OwnStream stream;
+    std::vector<std::vector<std::int32_t>> all;
+    for (const std::size_t block : kBlocks) {
+      std::vector<std::int32_t>& one = all.emplace_back();
+      for (int to = 0; to < 3; ++to) one.insert(one.end(), block, 10 * rank + to);
+    }
+    for (std::size_t i = 0; i < all.size(); ++i)
+      ASSERT_EQ(tuttiAlltoAll(all[i].data(), all[i].data(), kBlocks[i], tuttiInt32, comm, stream),
+                tuttiSuccess);
+    stream.synchronize();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (std::size_t from = 0; from < 3; ++from)
+        EXPECT_THAT(std::span(all[i]).subspan(from * kBlocks[i], kBlocks[i]),
+                    Each(10 * static_cast<int>(from) + rank));
+    tuttiCommInfo_t info = TUTTI_COMM_INFO_INITIALIZER;
+    ASSERT_EQ(tuttiCommInfo(comm, &info), tuttiSuccess);
+    EXPECT_STREQ(info.lastProtocol, "direct");
   });
 }
 

@@ -487,7 +487,7 @@ TEST(Windows, ARankThatDiesInsteadIsNamed) {
 }
 
 // The buffers of a rank that was killed between windowed calls, or in the middle of one; of a
-// rooted one the root is rank 1, or rank 0.
+// rooted one the root is rank 1, or rank 0. The ranks that survive exchange blocks in place.
 void die_in_windows(const char* name, Collective collective = Collective::kAllReduce,
                     int root = 0) {
   const Meeting summed;
@@ -498,9 +498,13 @@ void die_in_windows(const char* name, Collective collective = Collective::kAllRe
                   EXPECT_EQ(tuttiCommSetAlgorithm(comm, name), tuttiSuccess);
                   const auto call = [&] {
                     std::int32_t *const in = buffers.part(0), *const out = buffers.part(1);
-                    return collective == Collective::kAllReduce
-                               ? sum(comm, self.rank, 3, in, out, kMost)
-                               : rooted(comm, self.rank, 3, collective, in, out, kMost, root);
+                    if (collective == Collective::kAllReduce)
+                      return sum(comm, self.rank, 3, in, out, kMost);
+                    constexpr std::size_t kBlock = kMost / 3 - 1;
+                    static_assert(kBlock % 2 == 0);
+                    if (collective == Collective::kAllToAll)
+                      return exchange(comm, self.rank, 3, in, out, kBlock);
+                    return rooted(comm, self.rank, 3, collective, in, out, kMost, root);
                   };
                   EXPECT_EQ(call(), "");
                   ASSERT_TRUE(summed.wait_for(3));
@@ -529,6 +533,10 @@ TEST(Windows, ARankThatDiesWhileItStoresIsNamed) { die_in_windows(kStore); }
 TEST(Windows, ARankThatDiesInARootedCallIsNamed) {
   for (const auto& [collective, plan] : kRooted)
     for (const int root : {0, 1}) die_in_windows(plan, collective, root);
+}
+
+TEST(Windows, ARankThatDiesInAnExchangeIsNamed) {
+  die_in_windows("alltoall:two_shot:access=remote", Collective::kAllToAll);
 }
 
 TEST(Windows, AnAbortEndsARegistrationThatOthersWaitIn) {
