@@ -58,7 +58,8 @@ Score score(const ContestSize& size, std::string_view collective, int ranks) {
 }
 
 void print_head(const ContestOptions& contest) {
-  if (contest.fresh) fmt::print("# every rank writes what it sends before each call\n");
+  if (contest.fresh_from == kFreshBytes)
+    fmt::print("# from 32 KiB, every rank writes what it sends before each call\n");
   fmt::print("{:<14} {:>6} {:>10} {:>10} {:>10} {:>8} {:>8}  {:<38} {}\n", "collective", "ranks",
              "bytes", "auto us", "best us", "regret", "floor", "chosen", "best");
 }
@@ -186,8 +187,10 @@ int take_part(Job& job, const Options& options, std::FILE* scores, std::FILE* sa
       static_cast<void>(std::fflush(scores));
       if (samples != nullptr) write_samples(samples, size, s);
     };
-    static_cast<void>(run_contest(comm, options.contest, done));
+    Communicator barrier = comm.split(0, comm.rank());
+    static_cast<void>(run_contest(comm, barrier, options.contest, done));
     if (samples != nullptr) static_cast<void>(std::fflush(samples));
+    barrier.finalize();
     comm.finalize();
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
@@ -248,31 +251,6 @@ int run(Options options) {
   return drawn ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-// Says what is wrong, or "".
-std::string name_collectives(const std::vector<std::string>& names, Options& options) {
-  options.collectives.clear();
-  const auto mistake_of = [&](Collective collective) {
-    options.contest.collective = collective;
-    return mistake_in(options.contest);
-  };
-  for (const std::string& name : names) {
-    const auto collective = parse_collective(name);
-    if (!collective && name != "all")
-      return fmt::format("--collectives: there is no {}; use all, or some of {}", name,
-                         known_collectives());
-    if (collective) {
-      if (std::string mistake = mistake_of(*collective); !mistake.empty()) return mistake;
-      options.collectives.push_back(*collective);
-      continue;
-    }
-    if (std::string mistake = mistake_of(Collective::kAllReduce); !mistake.empty()) return mistake;
-    for (std::size_t i = 1; i < kCollectiveCount; ++i)
-      if (const auto each = static_cast<Collective>(i); mistake_of(each).empty())
-        options.collectives.push_back(each);
-  }
-  return "";
-}
-
 }  // namespace
 }  // namespace tutti::perf
 
@@ -307,14 +285,17 @@ int main(int argc, char** argv) {
       "--every", options.contest.every_candidate,
       "measure every candidate near the cheapest, not only the cheapest of each algorithm");
   app.add_flag("--windows", options.contest.windows, "buffers in symmetric windows");
-  app.add_flag("--fresh", options.contest.fresh,
-               "every rank writes what it sends before each call, which is not timed; for data of "
-               "some KiB or more");
+  bool fresh = false;
+  app.add_flag("--fresh", fresh,
+               "from 32 KiB, every rank writes what it sends before each call, which is not "
+               "timed");
   app.add_option("--csv", options.csv, "write all samples to this file");
   app.add_option("--svg", options.svg, "draw the map into this file");
   if (const auto status = parse_flags(app, argc, argv)) return *status;
+  if (fresh) options.contest.fresh_from = kFreshBytes;
   if (options.contest.min_bytes < sizeof(float)) options.contest.min_bytes = sizeof(float);
-  if (const std::string mistake = name_collectives(names, options); !mistake.empty()) {
+  if (const std::string mistake = find_collectives(names, options.contest, options.collectives);
+      !mistake.empty()) {
     fmt::print(stderr, "regret: {}\n", mistake);
     return 2;
   }

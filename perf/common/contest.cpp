@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <new>
 #include <numeric>
 #include <set>
 
@@ -62,11 +64,15 @@ tuttiResult_t call(Collective collective, const void* send, void* receive, std::
 
 std::string algorithm_of(const std::string& name) { return name.substr(0, name.find('@')); }
 
-// Floats, all 1; in a symmetric window of the communicator where that is wanted.
+// Floats, all 1; in a symmetric window of the communicator where that is wanted, else in memory of
+// the program's own, aligned as frameworks do.
 class Buffer {
  public:
   Buffer(const Communicator& comm, std::uint64_t bytes, bool window) : comm_(comm.get()) {
-    check(tuttiMemAlloc(&memory_, bytes));
+    if (window)
+      check(tuttiMemAlloc(&memory_, bytes));
+    else if (memory_ = std::aligned_alloc(kAlignment, round_up(bytes)); memory_ == nullptr)
+      throw std::bad_alloc();
     std::fill_n(static_cast<float*>(memory_), bytes / sizeof(float), 1.0F);
     if (window)
       check(tuttiCommWindowRegister(comm_, memory_, bytes, &window_, TUTTI_WIN_COLL_SYMMETRIC),
@@ -75,12 +81,21 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() {
-    if (window_ != nullptr) static_cast<void>(tuttiCommWindowDeregister(comm_, window_));
+    if (window_ == nullptr) {
+      std::free(memory_);
+      return;
+    }
+    static_cast<void>(tuttiCommWindowDeregister(comm_, window_));
     static_cast<void>(tuttiMemFree(memory_));
   }
   [[nodiscard]] void* data() const { return memory_; }
 
  private:
+  static constexpr std::uint64_t kAlignment = 64;
+  static std::uint64_t round_up(std::uint64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
   tuttiComm_t comm_;
   void* memory_ = nullptr;
   tuttiWindow_t window_ = nullptr;
@@ -88,8 +103,9 @@ class Buffer {
 
 class Contest {
  public:
-  Contest(Communicator& comm, const ContestOptions& options)
+  Contest(Communicator& comm, Communicator& barrier, const ContestOptions& options)
       : comm_(comm),
+        barrier_(barrier),
         options_(options),
         blocks_(info_of(options.collective).blocks_among(comm.nranks())),
         send_(comm, data_bytes(options.max_bytes), options.windows),
@@ -114,8 +130,9 @@ class Contest {
     const double all_us = std::accumulate(once_us.begin(), once_us.end(),
                                           prepared_us * static_cast<double>(once_us.size()));
     const double round_us = all_us * (calls + 1);
+    const int least_rounds = std::min(options_.least_repetitions, options_.repetitions);
     const int rounds = static_cast<int>(std::clamp(options_.seconds_a_size * 1e6 / round_us,
-                                                   static_cast<double>(options_.least_repetitions),
+                                                   static_cast<double>(least_rounds),
                                                    static_cast<double>(options_.repetitions)));
     for (int round = 0; round < rounds; ++round) run_round(size, calls, round);
     share(size);
@@ -156,10 +173,11 @@ class Contest {
         for (Competitor& automatic : size.competitors)
           if (automatic.name == "auto") automatic.priced_us = each.timeUs;
       }
-      const bool first = seen.insert(algorithm_of(each.name)).second;
       const bool near = each.timeUs <= options_.price_limit * all.front().timeUs;
-      if (options_.every_candidate ? near : first)
-        size.competitors.push_back({each.name, each.timeUs, {}});
+      if (options_.every_candidate && !near) continue;
+      // Where slots are forced, several candidates have the same name and are the same.
+      const std::string name = options_.every_candidate ? each.name : algorithm_of(each.name);
+      if (seen.insert(name).second) size.competitors.push_back({each.name, each.timeUs, {}});
     }
   }
 
@@ -173,14 +191,18 @@ class Contest {
     }
   }
 
+  // Nearly all programs broadcast in place.
+  [[nodiscard]] void* source() const {
+    return options_.collective == Collective::kBroadcast ? receive_.data() : send_.data();
+  }
+
   void call(std::uint64_t bytes) {
-    check(perf::call(options_.collective, send_.data(), receive_.data(), count_of(bytes),
-                     comm_.get()),
+    check(perf::call(options_.collective, source(), receive_.data(), count_of(bytes), comm_.get()),
           comm_.get());
   }
 
   double time_us(std::uint64_t bytes, int calls) {
-    if (options_.fresh) return time_fresh_us(bytes, calls);
+    if (bytes >= options_.fresh_from) return time_fresh_us(bytes, calls);
     const double start = now_us();
     for (int i = 0; i < calls; ++i) call(bytes);
     return (now_us() - start) / calls;
@@ -192,8 +214,8 @@ class Contest {
     double sum_us = 0;
     const double first = now_us();
     for (int i = 0; i < calls; ++i) {
-      std::fill_n(static_cast<float*>(send_.data()), sent_elements(bytes), 1.0F);
-      check(tuttiBarrier(comm_.get(), nullptr), comm_.get());
+      std::fill_n(static_cast<float*>(source()), sent_elements(bytes), 1.0F);
+      check(tuttiBarrier(barrier_.get(), nullptr), barrier_.get());
       const double start = now_us();
       call(bytes);
       sum_us += now_us() - start;
@@ -216,14 +238,14 @@ class Contest {
   }
 
   Communicator& comm_;
+  Communicator& barrier_;
   const ContestOptions& options_;
   const std::uint64_t blocks_;  // of the data
   Buffer send_, receive_;
   double prepared_us_ = 0;  // what came before each call of the last series, untimed
 };
 
-}  // namespace
-
+// In words of the programs' flags; "" if nothing is wrong.
 std::string mistake_in(const ContestOptions& options) {
   const Collective collective = options.collective;
   if (is_point_to_point(collective) || scheduled_as(collective) != collective ||
@@ -235,9 +257,37 @@ std::string mistake_in(const ContestOptions& options) {
       options.min_bytes, options.max_bytes);
 }
 
-std::vector<ContestSize> run_contest(Communicator& comm, const ContestOptions& options,
+}  // namespace
+
+std::string find_collectives(const std::vector<std::string>& names, ContestOptions options,
+                             std::vector<Collective>& to) {
+  to.clear();
+  const auto mistake_of = [&](Collective collective) {
+    options.collective = collective;
+    return mistake_in(options);
+  };
+  for (const std::string& name : names) {
+    const auto collective = parse_collective(name);
+    if (!collective && name != "all")
+      return fmt::format("--collectives: there is no {}; use all, or some of {}", name,
+                         known_collectives());
+    if (collective) {
+      if (std::string mistake = mistake_of(*collective); !mistake.empty()) return mistake;
+      to.push_back(*collective);
+      continue;
+    }
+    if (std::string mistake = mistake_of(Collective::kAllReduce); !mistake.empty()) return mistake;
+    for (std::size_t i = 1; i < kCollectiveCount; ++i)
+      if (const auto each = static_cast<Collective>(i); mistake_of(each).empty())
+        to.push_back(each);
+  }
+  return "";
+}
+
+std::vector<ContestSize> run_contest(Communicator& comm, Communicator& barrier,
+                                     const ContestOptions& options,
                                      const std::function<void(const ContestSize&)>& done) {
-  Contest contest(comm, options);
+  Contest contest(comm, barrier, options);
   std::vector<ContestSize> sizes;
   for (std::uint64_t bytes = options.min_bytes; bytes <= options.max_bytes;
        bytes *= options.factor) {

@@ -6,8 +6,8 @@
 // calls as the others, in an order that is turned from round to round. A series' time is the
 // average of all ranks', per call, as in all_reduce_perf: a rank ends a series a few microseconds
 // before or after the others, which the longest time would add to every call of a short series. The
-// data are floats, summed if the collective reduces, out of place, and the root is rank 0; nothing
-// is checked here (the perf tools do).
+// data are floats, summed if the collective reduces; a broadcast is in place, all others are not;
+// the root is rank 0. Nothing is checked here (the perf tools do).
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,13 @@ struct ContestOptions {
   int autos = 2;                   // how often `auto` takes part: twice to see the noise
   std::vector<std::string> names;  // of plans; not empty: these alone take part
   bool windows = false;            // buffers in symmetric windows
-  // Every rank writes what it sends before each call, as a program that computes its data does. All
-  // wait for each other before the clock starts, so this is for data of some KiB and more. Without
-  // it, what a peer has read stays in the peer's cache.
-  bool fresh = false;
+  // From so many bytes, every rank writes what it sends before each call, as a program that
+  // computes its data does. Without it, what a peer has read stays in the peer's cache. All wait
+  // for each other before the clock starts, which changes the time of small calls too much.
+  std::uint64_t fresh_from = ~std::uint64_t{0};
 };
+// For `fresh_from`, where small and large calls are compared in one contest.
+inline constexpr std::uint64_t kFreshBytes = 32 << 10;
 
 struct Competitor {
   std::string name;  // forces it; "auto": the library's choice
@@ -52,13 +54,17 @@ struct ContestSize {
   std::vector<Competitor> competitors;
 };
 
-// Says what is wrong with the options, in words of the programs' flags; "" if nothing is wrong.
-[[nodiscard]] std::string mistake_in(const ContestOptions& options);
+// Finds the collectives that --collectives names, or all; `options`: of their contests. Says what
+// is wrong with either, in words of the programs' flags; "" if nothing is wrong.
+[[nodiscard]] std::string find_collectives(const std::vector<std::string>& names,
+                                           ContestOptions options, std::vector<Collective>& to);
 
-// Collective: every rank of `comm` with equal options. Throws Error. Progress goes to `done`, if it
-// is set, after each size.
+// Collective: every rank of `comm` with equal options. On `barrier`, another communicator of the
+// same ranks, they wait for each other: a barrier is an all-reduce, which on `comm` would run by
+// what is forced there, and leave that one's lines in the cache. Throws Error. Progress goes to
+// `done`, if it is set, after each size.
 [[nodiscard]] std::vector<ContestSize> run_contest(
-    Communicator& comm, const ContestOptions& options,
+    Communicator& comm, Communicator& barrier, const ContestOptions& options,
     const std::function<void(const ContestSize&)>& done = {});
 
 [[nodiscard]] double median(std::vector<double> values);

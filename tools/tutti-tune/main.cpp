@@ -38,13 +38,9 @@ struct Options {
 // that is priced against each other alike.
 constexpr int kPasses = 5;
 
-// From here on ranks write what they send before each call, as a program that computes its data
-// does. Below that, waiting for each other before each call would change its time too much.
-constexpr std::uint64_t kFreshBytes = 32 << 10;
-
 // One line a sample.
-void measure_session(Communicator& comm, const Session& session, double seconds,
-                     std::FILE* samples) {
+void measure_session(Communicator& comm, Communicator& barrier, const Session& session,
+                     double seconds, std::FILE* samples) {
   for (const std::uint64_t bytes : session.bytes) {
     const perf::ContestOptions options{
         .collective = Collective::kAllReduce,
@@ -56,8 +52,8 @@ void measure_session(Communicator& comm, const Session& session, double seconds,
         .series_us = 300,
         .names = session.plans,
         .windows = session.windows,
-        .fresh = bytes >= kFreshBytes};
-    for (const perf::ContestSize& size : perf::run_contest(comm, options))
+        .fresh_from = perf::kFreshBytes};
+    for (const perf::ContestSize& size : perf::run_contest(comm, barrier, options))
       for (const perf::Competitor& one : size.competitors)
         for (const double time_us : one.times_us)
           if (samples != nullptr)
@@ -73,8 +69,9 @@ int measure(perf::Job& job, const std::vector<Session>& sessions, double seconds
   try {
     const tuttiUniqueId id = job.share([] { return UniqueId::create().value; });
     Communicator comm(UniqueId{id}, job.processes(), job.process());
+    Communicator barrier = comm.split(0, comm.rank());
     for (const Session& session : sessions)
-      measure_session(comm, session, seconds, job.process() == 0 ? samples : nullptr);
+      measure_session(comm, barrier, session, seconds, job.process() == 0 ? samples : nullptr);
     static_cast<void>(std::fflush(samples));
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {

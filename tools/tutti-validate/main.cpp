@@ -21,8 +21,11 @@ namespace {
 
 struct Options {
   int procs = 0;  // 0: the launcher's
-  perf::ContestOptions contest{
-      .collective = Collective::kAllReduce, .repetitions = 15, .seconds_a_size = 3, .names = {}};
+  perf::ContestOptions contest{.collective = Collective::kAllReduce,
+                               .repetitions = 15,
+                               .seconds_a_size = 3,
+                               .names = {},
+                               .fresh_from = perf::kFreshBytes};
   std::string folder;
   bool learn = false;
   double most_regret = 1e9;  // percent
@@ -116,9 +119,12 @@ int take_part(perf::Job& job, const Options& options, bool launched) {
       fmt::print("# {} on {}, {}\n{:>10} {:>10} {:>10} {:>7} {:>8}  {:<38} {}\n", run.ranks,
                  run.host, describe_machine(), "bytes", "auto us", "priced us", "off", "regret",
                  "auto took", "best, if more than 5% better");
-    run.sizes = perf::run_contest(comm, options.contest, [&](const perf::ContestSize& size) {
-      if (prints) verdicts.push_back(judge(size));
-    });
+    Communicator barrier = comm.split(0, comm.rank());
+    run.sizes =
+        perf::run_contest(comm, barrier, options.contest, [&](const perf::ContestSize& size) {
+          if (prints) verdicts.push_back(judge(size));
+        });
+    barrier.finalize();
     comm.finalize();
     return prints ? report(options, run, verdicts) : EXIT_SUCCESS;
   } catch (const std::exception& error) {
@@ -181,7 +187,10 @@ int main(int argc, char** argv) {
                  "exit with status 1 if the mean regret in percent is above this");
   if (const auto status = tutti::perf::parse_flags(app, argc, argv)) return *status;
   options.contest.min_bytes = std::max<std::uint64_t>(options.contest.min_bytes, sizeof(float));
-  if (const std::string mistake = tutti::perf::mistake_in(options.contest); !mistake.empty()) {
+  std::vector<tutti::Collective> all_reduce;
+  if (const std::string mistake =
+          tutti::perf::find_collectives({"all_reduce"}, options.contest, all_reduce);
+      !mistake.empty()) {
     fmt::print(stderr, "tutti-validate: {}\n", mistake);
     return 2;
   }
