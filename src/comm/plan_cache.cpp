@@ -178,8 +178,10 @@ Result<Explanation> PlanCache::explain(const Call& as_called, bool in_windows) {
   }
   const std::uint64_t bytes = call.data_bytes(members_.ranks());
   const PeerAccess access = access_of(call, in_windows);
+  const MeasuredByName measured =
+      measured_for(agreement_.measured, problem, settings_.cores, access);
   TUTTI_TRY_ASSIGN(std::vector<Priced> priced,
-                   price_candidates(settings_, *mine.explained, bytes, access));
+                   price_candidates(settings_, *mine.explained, bytes, access, measured));
   // What is forced may be none of those: another form of an algorithm, or other slots.
   std::vector<Contender> forced;
   const auto runs_here = [&](const Priced& one) { return runs(one, running); };
@@ -187,7 +189,7 @@ Result<Explanation> PlanCache::explain(const Call& as_called, bool in_windows) {
     TUTTI_TRY_ASSIGN(forced, contenders(settings_, mine.forced, problem, agreement_.wire_hosts,
                                         &agreement_.orders));
     TUTTI_TRY_ASSIGN(const std::vector<Priced> own,
-                     price_candidates(settings_, forced, bytes, access));
+                     price_candidates(settings_, forced, bytes, access, measured));
     std::ranges::copy_if(own, std::back_inserter(priced), runs_here);
     std::ranges::stable_sort(priced, cheaper);
   }
@@ -199,10 +201,6 @@ Result<Explanation> PlanCache::explain(const Call& as_called, bool in_windows) {
                           .source = settings_.cost_source.data(),
                           .note = agreement_.order_text(),
                           .candidates = explain_candidates(priced, running)};
-  for (ExplainedCandidate& one : explanation.candidates)
-    if (const MeasuredPlan* const time =
-            find_measured(agreement_.measured, problem, size_class(bytes), one.name))
-      one.measured_ns = time->time_us * 1e3;
   return explanation;
 }
 

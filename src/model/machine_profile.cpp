@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -22,10 +23,11 @@ namespace {
 
 using nlohmann::json;
 
-// 1: one cost per byte, of messages too; 2: measured plans of all-reduce alone
-constexpr int kLayout = 3;
+// 1: one cost per byte, of messages too; 2: measured plans of all-reduce alone; 3: a plan for each
+// size, whatever its cores
+constexpr int kLayout = 4;
 constexpr double kMostNs = 1e12;
-constexpr std::size_t kMostMeasured = 100'000;
+constexpr std::size_t kMostMeasured = 100'000, kMostTimes = 1000;
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -61,25 +63,46 @@ Result<DeviceProfile> read_device(const json& value, const JsonWhere& where) {
   return device;
 }
 
+// [bytes, us], of a larger size than the one before.
+Result<MeasuredTime> read_time(const json& value, const JsonWhere& where, std::uint64_t before) {
+  constexpr double kMostBytes = 1e15;  // of a size
+  if (!value.is_array() || value.size() != 2 || !value[0].is_number() || !value[1].is_number())
+    return where.refuse("must be two numbers: bytes and microseconds");
+  const double bytes = value[0].get<double>(), us = value[1].get<double>();
+  if (!(bytes >= 1 && bytes <= kMostBytes) || !(us > 0 && us <= kMostNs))
+    return where.refuse(fmt::format("needs 1 to {} bytes, and more than 0 to {} microseconds",
+                                    kMostBytes, kMostNs));
+  const auto size = static_cast<std::uint64_t>(bytes);
+  if (size <= before) return where.refuse("is out of order: sizes must rise");
+  return MeasuredTime{size, us};
+}
+
 Result<MeasuredPlan> read_measured(const json& value, const JsonWhere& where) {
-  TUTTI_TRY_ASSIGN(const JsonReader one,
-                   JsonReader::open(value, where,
-                                    {"collective", "ranks", "bytes", "name", "time_us", "spread"}));
+  TUTTI_TRY_ASSIGN(
+      const JsonReader one,
+      JsonReader::open(value, where, {"collective", "ranks", "cores", "windows", "name", "times"}));
   MeasuredPlan plan;
   std::string collective;
   TUTTI_TRY(one.read("collective", collective));
   const auto known = parse_collective(collective);
   if (!known) return where.refuse("\"collective\" is not a known collective");
   plan.collective = *known;
-  double bytes = 0;
   TUTTI_TRY(one.read("ranks", plan.ranks, 1 << 24));
-  TUTTI_TRY(one.read("bytes", bytes, 1, 1e15));
+  TUTTI_TRY(one.read("cores", plan.cores, 1 << 24));
+  TUTTI_TRY(one.read("windows", plan.windows));
   TUTTI_TRY(one.read("name", plan.name));
-  TUTTI_TRY(one.read("time_us", plan.time_us, 0, kMostNs));
-  TUTTI_TRY(one.read("spread", plan.spread, 0, 1e6));
-  plan.bytes = static_cast<std::uint64_t>(bytes);
-  if (plan.ranks < 1 || plan.bytes < 1 || plan.name.empty() || plan.time_us <= 0)
-    return where.refuse("a measured plan needs ranks, bytes, name and time_us above 0");
+  if (plan.ranks < 1 || plan.cores < 1 || plan.name.empty() || !one.has("times"))
+    return where.refuse("a measured plan needs ranks and cores above 0, a name, and times");
+  const json& times = one.get("times");
+  if (!times.is_array() || times.size() > kMostTimes)
+    return one.at("times").refuse(fmt::format("must be a list of at most {} times", kMostTimes));
+  std::uint64_t before = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    TUTTI_TRY_ASSIGN(const MeasuredTime time,
+                     read_time(times[i], one.at("times").at(std::to_string(i)), before));
+    plan.times.push_back(time);
+    before = time.bytes;
+  }
   return plan;
 }
 
@@ -87,6 +110,18 @@ json to_object(const HostCosts& costs) {
   json object;
   for (const HostCostsMember& member : kHostCostsMembers) object[member.name] = costs.*member.value;
   return object;
+}
+
+json to_object(const MeasuredPlan& plan) {
+  json times = json::array();
+  for (const MeasuredTime& time : plan.times)
+    times.push_back(json::array({time.bytes, time.time_us}));
+  return {{"collective", name_of(plan.collective)},
+          {"ranks", plan.ranks},
+          {"cores", plan.cores},
+          {"windows", plan.windows},
+          {"name", plan.name},
+          {"times", std::move(times)}};
 }
 
 }  // namespace
@@ -184,21 +219,26 @@ std::string to_json(const MachineProfile& profile) {
     for (const DeviceCostsMember& member : kDeviceCostsMembers)
       root["device"][member.name] = to_object(profile.device->costs.*member.costs);
   }
-  root["measured"] = json::array();
+  std::string text = root.dump(1, ' ', false, json::error_handler_t::replace);
+  text.resize(text.size() - std::string_view("\n}").size());
+  // A line for each plan: there may be hundreds.
+  text += ",\n \"measured\": [";
   for (const MeasuredPlan& plan : profile.measured)
-    root["measured"].push_back({{"collective", name_of(plan.collective)},
-                                {"ranks", plan.ranks},
-                                {"bytes", plan.bytes},
-                                {"name", plan.name},
-                                {"time_us", plan.time_us},
-                                {"spread", plan.spread}});
-  return root.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+    text += fmt::format("{}\n  {}", &plan == profile.measured.data() ? "" : ",",
+                        to_object(plan).dump(-1, ' ', false, json::error_handler_t::replace));
+  return text + "\n ]\n}\n";
 }
 
 Status write_profile(const MachineProfile& profile, const std::string& path) {
   const auto failed = [&](const std::string& what) {
     return make_error(Code::kSystemError, fmt::format("{}: cannot be written: {}", path, what));
   };
+  const std::string text = to_json(profile);
+  if (text.size() > kMostJsonBytes)
+    return failed(
+        fmt::format("it would have {} bytes, but at most {} are read; learn fewer "
+                    "collectives, or sizes that are farther apart",
+                    text.size(), kMostJsonBytes));
   std::error_code error;
   // Renaming would put a file in the place of a device or of a pipe.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
@@ -210,7 +250,7 @@ Status write_profile(const MachineProfile& profile, const std::string& path) {
   const std::string beside = fmt::format("{}.{}", path, ::getpid());
   {
     std::ofstream file(beside, std::ios::trunc);
-    file << to_json(profile);
+    file << text;
     file.close();
     if (!file) return failed(std::strerror(errno));
   }

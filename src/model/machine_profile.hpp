@@ -20,14 +20,21 @@
 
 namespace tutti {
 
-// Holds the measurement of one plan at one size.
+// A plan's time at one size.
+struct MeasuredTime {
+  std::uint64_t bytes = 0;  // of the whole data
+  double time_us = 0;       // median
+  bool operator==(const MeasuredTime&) const = default;
+};
+
+// How long one plan took as a whole, among ranks of one host.
 struct MeasuredPlan {
   Collective collective = Collective::kNone;
   std::int32_t ranks = 0;
-  std::uint64_t bytes = 0;  // of the whole data
-  std::string name;         // forces it: "ring@slots:replicas=2:slot=64K"
-  double time_us = 0;       // median
-  double spread = 0;        // half the middle half's width, over the median
+  std::int32_t cores = 0;             // that these ranks had, together
+  bool windows = false;               // buffers in symmetric windows, or ranks of one process
+  std::string name;                   // forces it: "ring@slots:replicas=2:slot=64K"
+  std::vector<MeasuredTime> times{};  // by size, the least first
   bool operator==(const MeasuredPlan&) const = default;
 };
 

@@ -261,7 +261,7 @@ Result<std::vector<Contender>> contenders(const Settings& settings, const Forced
 }
 
 ContenderPrices::ContenderPrices(const Settings& settings, const Contender& contender,
-                                 PeerAccess access)
+                                 PeerAccess access, const MeasuredByName& measured)
     : settings_(settings), contender_(contender), access_(access) {
   prices_.reserve(contender.candidates.size());
   for (const Candidate& candidate : contender.candidates) {
@@ -273,6 +273,9 @@ ContenderPrices::ContenderPrices(const Settings& settings, const Contender& cont
                     .slots = options.slots,
                     .cores = settings.cores,
                     .wire = flagged ? settings.flagged_wire : settings.slots_wire});
+    if (measured.empty()) continue;
+    const auto found = measured.find(plan_name(*candidate.algorithm, options));
+    measured_.push_back(found == measured.end() ? nullptr : found->second);
   }
 }
 
@@ -299,6 +302,8 @@ void ContenderPrices::append(std::uint64_t bytes, std::vector<Priced>& to) const
     cost.steps_ns += small_ns;
     cost.time_ns += small_ns;
     to.push_back({&contender_, &candidate, static_cast<std::uint32_t>(slices), cost});
+    if (!measured_.empty() && measured_[i] != nullptr)
+      to.back().measured_us = time_at(*measured_[i], bytes);
   }
 }
 
@@ -314,10 +319,11 @@ std::string ContenderPrices::why_none(std::uint64_t bytes) const {
 
 Result<std::vector<Priced>> price_candidates(const Settings& settings,
                                              std::span<const Contender> contenders,
-                                             std::uint64_t bytes, PeerAccess access) {
+                                             std::uint64_t bytes, PeerAccess access,
+                                             const MeasuredByName& measured) {
   std::vector<Priced> all;
   for (const Contender& contender : contenders)
-    ContenderPrices(settings, contender, access).append(bytes, all);
+    ContenderPrices(settings, contender, access, measured).append(bytes, all);
   if (all.empty()) {
     std::string_view what = "a call";
     std::string why = "no algorithm implements it";

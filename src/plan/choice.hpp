@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "model/price.hpp"
 #include "plan/access.hpp"
 #include "plan/forced.hpp"
+#include "plan/measured.hpp"
 #include "plan/plan.hpp"
 #include "plan/settings.hpp"
 
@@ -81,6 +83,7 @@ struct Priced {
   const Candidate* candidate = nullptr;
   std::uint32_t slices = 1;
   PlanCost cost;
+  std::optional<double> measured_us{};  // on this machine, if somebody did
 };
 // Is the first to be preferred? Of equal prices the one of shorter lanes: what the price does not
 // know of delays them less.
@@ -89,10 +92,11 @@ struct Priced {
 [[nodiscard]] bool works_in_peers(const ScheduleCounts& counts);
 [[nodiscard]] bool stores_into_peers(const ScheduleCounts& counts);
 // What one contender's candidates cost at any size, for ranks that reach each other's memory by
-// `access`. The settings and the contender outlive it.
+// `access`, beside what was measured of them. Settings, contender and measurements outlive it.
 class ContenderPrices {
  public:
-  ContenderPrices(const Settings& settings, const Contender& contender, PeerAccess access);
+  ContenderPrices(const Settings& settings, const Contender& contender, PeerAccess access,
+                  const MeasuredByName& measured = {});
   // Appends the candidates as they stand.
   void append(std::uint64_t bytes, std::vector<Priced>& to) const;
   // For a person: why append() finds none.
@@ -105,13 +109,16 @@ class ContenderPrices {
   const Settings& settings_;
   const Contender& contender_;
   const PeerAccess access_;
-  std::vector<PlanPrices> prices_;  // of each candidate
+  // Of each candidate.
+  std::vector<PlanPrices> prices_;
+  std::vector<const MeasuredPlan*> measured_;  // null: it was not; empty: none was
 };
 // All candidates for a call with `bytes` of data by ranks that can read each other's memory by
 // `access`, cheapest first, what is alike in the contenders' order; the contenders outlive them.
 // Pure. kNotSupported where there is none, with the first reason.
 [[nodiscard]] Result<std::vector<Priced>> price_candidates(const Settings& settings,
                                                            std::span<const Contender> contenders,
-                                                           std::uint64_t bytes, PeerAccess access);
+                                                           std::uint64_t bytes, PeerAccess access,
+                                                           const MeasuredByName& measured = {});
 
 }  // namespace tutti

@@ -63,15 +63,6 @@ std::uint64_t ChoiceTable::hash() const {
   return hash_bytes({reinterpret_cast<const char*>(this), sizeof *this});
 }
 
-const MeasuredPlan* find_measured(std::span<const MeasuredPlan> measured, const Problem& problem,
-                                  std::size_t in_class, std::string_view name) {
-  for (const MeasuredPlan& one : measured)
-    if (one.collective == problem.collective && one.ranks == problem.ranks &&
-        size_class(one.bytes) == in_class && one.name == name)
-      return &one;
-  return nullptr;
-}
-
 std::vector<Collective> chosen_collectives(std::int32_t ranks) {
   std::vector<Collective> chosen;
   for (std::size_t i = 1; i < kCollectiveCount; ++i) {
@@ -84,26 +75,20 @@ std::vector<Collective> chosen_collectives(std::int32_t ranks) {
 
 namespace {
 
-// The cheapest, or what measurement puts before it; null where there is none.
-const Priced* best_of(std::span<const Priced> priced, std::size_t in_class,
-                      std::span<const MeasuredPlan> measured) {
+// The cheapest; if it was measured, the cheapest of those that were measured to be as fast as any.
+// Null where there is none.
+const Priced* best_of(std::span<const Priced> priced) {
+  constexpr double kAlike = 1.03;  // docs/performance.md, "Whole calls that were measured"
   if (priced.empty()) return nullptr;
-  const Priced* best = &*std::ranges::min_element(priced, cheaper);
-  if (measured.empty()) return best;
-  const auto measured_of = [&](const Priced& one) {
-    return find_measured(measured, one.contender->problem, in_class,
-                         plan_name(*one.candidate->algorithm, one.candidate->options));
-  };
-  const MeasuredPlan* best_time = measured_of(*best);
-  if (best_time == nullptr) return best;
-  const MeasuredPlan& cheapest = *best_time;
-  for (const Priced& one : priced) {
-    const MeasuredPlan* const time = measured_of(one);
-    if (time == nullptr || time->time_us >= best_time->time_us) continue;
-    if (time->time_us * (1 + time->spread + cheapest.spread) >= cheapest.time_us) continue;
-    best = &one;
-    best_time = time;
-  }
+  const auto cheapest = std::ranges::min_element(priced, cheaper);
+  if (!cheapest->measured_us) return &*cheapest;
+  double least = *cheapest->measured_us;
+  for (const Priced& one : priced) least = std::min(least, one.measured_us.value_or(least));
+  const Priced* best = nullptr;
+  for (const Priced& one : priced)
+    if (one.measured_us && *one.measured_us <= kAlike * least &&
+        (best == nullptr || cheaper(one, *best)))
+      best = &one;
   return best;
 }
 
@@ -112,24 +97,30 @@ void enter(ChoiceRow& row, std::size_t in_class, const Priced* best) {
     row.set(in_class, {number_of(best->contender->named), best->candidate->shape});
 }
 
-// A contender's prices by each access, or by all where it works in no peer's memory.
-std::vector<ContenderPrices> prices_by_access(const Settings& settings,
-                                              const Contender& contender) {
+using MeasuredByAccess = std::array<MeasuredByName, ChoiceTable::kAccesses>;
+
+// A contender's prices by each access, or by all where it works in no peer's memory and nothing was
+// measured.
+std::vector<ContenderPrices> prices_by_access(const Settings& settings, const Contender& contender,
+                                              const MeasuredByAccess& measured) {
   std::vector<ContenderPrices> prices;
-  const std::size_t accesses = works_in_peers(contender.counts) ? ChoiceTable::kAccesses : 1;
-  for (std::size_t access = 0; access < accesses; ++access)
-    prices.emplace_back(settings, contender, static_cast<PeerAccess>(access));
+  const bool alike =
+      !works_in_peers(contender.counts) && std::ranges::all_of(measured, &MeasuredByName::empty);
+  for (std::size_t access = 0; access < (alike ? 1 : measured.size()); ++access)
+    prices.emplace_back(settings, contender, static_cast<PeerAccess>(access), measured[access]);
   return prices;
 }
 
 // One size class of all rows. `prices`: of each contender, by access.
 void fill_class(ChoiceTable::Accesses& table, std::span<const Contender> all,
-                std::span<const std::vector<ContenderPrices>> prices, std::size_t in_class,
-                std::span<const MeasuredPlan> measured) {
+                std::span<const std::vector<ContenderPrices>> prices, std::size_t in_class) {
+  const auto depends_on_access = [&](const Priced& one) {
+    return prices[static_cast<std::size_t>(one.contender - all.data())].size() > 1;
+  };
   std::vector<Priced> priced, one;
   for (std::size_t access = 0; access < ChoiceTable::kAccesses; ++access) {
     ChoiceTable::Rows& rows = table[access];
-    std::erase_if(priced, [](const Priced& p) { return works_in_peers(p.contender->counts); });
+    std::erase_if(priced, depends_on_access);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::size_t number = number_of(all[i].named);
       const ChoiceRow& same = table[0].forced[number];
@@ -140,25 +131,26 @@ void fill_class(ChoiceTable::Accesses& table, std::span<const Contender> all,
       one.clear();
       prices[i][access].append(class_bytes(in_class), one);
       // A contender that cannot has no entry.
-      enter(rows.forced[number], in_class, best_of(one, in_class, measured));
+      enter(rows.forced[number], in_class, best_of(one));
       priced.insert(priced.end(), one.begin(), one.end());
     }
-    enter(rows.best, in_class, best_of(priced, in_class, measured));
+    enter(rows.best, in_class, best_of(priced));
   }
 }
 
 }  // namespace
 
 ChoiceRow make_row(const Settings& settings, std::span<const Contender> contenders,
-                   PeerAccess access, std::span<const MeasuredPlan> measured) {
+                   PeerAccess access, const MeasuredByName& measured) {
   ChoiceRow row;
   std::vector<ContenderPrices> prices;
-  for (const Contender& contender : contenders) prices.emplace_back(settings, contender, access);
+  for (const Contender& contender : contenders)
+    prices.emplace_back(settings, contender, access, measured);
   std::vector<Priced> priced;
   for (std::size_t c = 0; c < kSizeClasses; ++c) {
     priced.clear();
     for (const ContenderPrices& one : prices) one.append(class_bytes(c), priced);
-    enter(row, c, best_of(priced, c, measured));
+    enter(row, c, best_of(priced));
   }
   return row;
 }
@@ -174,10 +166,14 @@ Result<ChoiceTable> make_table(const Settings& settings, std::int32_t ranks,
     if (forced.algorithm != nullptr && !is_listed(forced.algorithm)) continue;
     TUTTI_TRY_ASSIGN(const std::vector<Contender> all,
                      contenders(settings, forced, problem, hosts, orders));
+    MeasuredByAccess by_access;
+    for (std::size_t access = 0; access < by_access.size(); ++access)
+      by_access[access] =
+          measured_for(measured, problem, settings.cores, static_cast<PeerAccess>(access));
     std::vector<std::vector<ContenderPrices>> prices;
-    for (const Contender& contender : all) prices.push_back(prices_by_access(settings, contender));
-    for (std::size_t c = 0; c < kSizeClasses; ++c)
-      fill_class(table.of(collective), all, prices, c, measured);
+    for (const Contender& contender : all)
+      prices.push_back(prices_by_access(settings, contender, by_access));
+    for (std::size_t c = 0; c < kSizeClasses; ++c) fill_class(table.of(collective), all, prices, c);
   }
   return table;
 }

@@ -66,20 +66,16 @@ struct ChoiceTable {
 };
 
 // A row of the contenders, priced at every class. An algorithm that is not listed stands in it as
-// number 0. Where one was measured on this machine to be faster than what is cheapest, which was
-// measured too, beyond both spreads, it stands there instead.
+// number 0. Where what is cheapest was measured on this machine (measured.hpp), the cheapest of
+// those that were measured to be as fast as any stands there instead.
 [[nodiscard]] ChoiceRow make_row(const Settings& settings, std::span<const Contender> contenders,
-                                 PeerAccess access, std::span<const MeasuredPlan> measured = {});
+                                 PeerAccess access, const MeasuredByName& measured = {});
 // Rank 0's. Where the settings force an algorithm that is listed, only its rows are filled in, and
 // none where they force a variant.
 [[nodiscard]] Result<ChoiceTable> make_table(const Settings& settings, std::int32_t ranks,
                                              std::span<const MeasuredPlan> measured = {},
                                              std::span<const std::int32_t> hosts = {},
                                              const RankOrders* orders = nullptr);
-// The plan's measurement at a size class of a problem; null: none.
-[[nodiscard]] const MeasuredPlan* find_measured(std::span<const MeasuredPlan> measured,
-                                                const Problem& problem, std::size_t size_class,
-                                                std::string_view name);
 // A row that may be asked for: of a problem, by what is named, with an access.
 struct RowQuestion {
   Problem problem;

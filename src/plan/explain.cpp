@@ -31,7 +31,8 @@ std::string why_not(const ExplainedCandidate& one, const ExplainedCandidate& run
     return fmt::format("x{:.2f}: {}", ratio,
                        forced ? "cheaper, but another is forced"
                        : running.measured_ns > 0
-                           ? "cheaper by price, but measured to be slower"
+                           ? one.measured_ns > 0 ? "cheaper by price, but measured to be slower"
+                                                 : "cheaper by price, but not measured"
                            : "cheaper for this size, but not for the whole size class");
   return fmt::format("x{:.2f}: {} +{:.4g} us", ratio, most.name, more(most) / 1e3);
 }
@@ -51,6 +52,7 @@ std::vector<ExplainedCandidate> explain_candidates(std::span<const Priced> price
     all.push_back({.name = plan_name(*candidate.algorithm, candidate.options),
                    .slices = one.slices,
                    .cost = one.cost,
+                   .measured_ns = one.measured_us ? *one.measured_us * 1e3 : -1,
                    .runs = runs(one, running)});
   }
   return all;

@@ -73,7 +73,7 @@ struct Cluster {
 // `name` stands in messages, as a file's. kInvalidArgument: "name:line:column: what" where the text
 // is no JSON, "name: /path: what, expected what" otherwise.
 [[nodiscard]] Result<Cluster> parse_cluster(std::string_view text, std::string_view name);
-// At most 1 MiB. kSystemError where the file cannot be read.
+// At most 4 MiB. kSystemError where the file cannot be read.
 [[nodiscard]] Result<Cluster> read_cluster(const std::string& path);
 
 // One that stands inside a larger file; path: of keys to it, as "/clusters/mn5".

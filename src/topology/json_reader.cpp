@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostBytes = 1 << 20, kMostText = 1000;
+constexpr std::size_t kMostText = 1000;
 
 // "line:column" of a byte of the text, from 1.
 std::string position_of(std::string_view text, std::size_t byte) {
@@ -71,9 +71,9 @@ std::string shown(const json& value) {
 }
 
 Result<json> parse_json(std::string_view text, const std::string& file) {
-  if (text.size() > kMostBytes)
+  if (text.size() > kMostJsonBytes)
     return make_error(Code::kInvalidArgument,
-                      fmt::format("{}: the file is larger than {} bytes", file, kMostBytes));
+                      fmt::format("{}: the file is larger than {} bytes", file, kMostJsonBytes));
   try {
     Guard guard;
     json root = json::parse(text, std::ref(guard), true, true);
@@ -104,10 +104,12 @@ Result<std::string> read_json_file(const std::string& path) {
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return refuse(std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return refuse("it is not a file; give the path of one");
-  std::string text(kMostBytes + 1, '\0');
+  constexpr std::size_t kAtOnce = 64 << 10;
+  std::string text;
   std::size_t have_bytes = 0;
-  while (have_bytes < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + have_bytes, text.size() - have_bytes);
+  while (have_bytes <= kMostJsonBytes) {
+    text.resize(have_bytes + kAtOnce);
+    const ssize_t got = ::read(fd.get(), text.data() + have_bytes, kAtOnce);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return refuse(std::strerror(errno));
     if (got == 0) break;

@@ -32,9 +32,11 @@ struct JsonWhere {
 // A value on one short line, for messages.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
 
-// At most 1 MiB, nested at most 16 deep, no key twice in an object; comments are read over.
+inline constexpr std::size_t kMostJsonBytes = 4 << 20;
+// At most kMostJsonBytes, nested at most 16 deep, no key twice in an object; comments are read
+// over.
 [[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& file);
-// The text of a file, at most 1 MiB. kSystemError where it cannot be read.
+// The text of a file, at most kMostJsonBytes. kSystemError where it cannot be read.
 [[nodiscard]] Result<std::string> read_json_file(const std::string& path);
 
 // An object whose keys are known: each is asked for by name, others are refused. `value` and the

@@ -42,6 +42,8 @@ COMMANDS = [
     ("gpu", r"build/bin/all_reduce_perf -t 8 .*-G 10", QUICK),
     ("programs", r"build/bin/tutti-tune --dry-run", "--seconds 0.2"),
     ("programs", r"build/bin/tutti-validate --procs 4", "-e 1K -n 4 --seconds 0.05"),
+    ("programs", r"build/bin/tutti-validate --procs 4 --collectives all --learn",
+     "-b 64 -e 64 -n 4 --seconds 0.02"),
     ("programs", r"build/bin/regret --procs 2,4 --svg map\.svg", "-e 1K -n 4 --seconds 0.05"),
     ("programs", r"build/bin/tutti-plan show tree --ranks 5", ""),
     ("programs", r"build/bin/tutti-plan draw tree --ranks 5 > tree\.svg", ""),
@@ -84,7 +86,7 @@ class Readme:
         os.makedirs(self.work)
         os.symlink(options.build, os.path.join(self.work, "build"))
         self.env = {name: value for name, value in os.environ.items()
-                    if not re.match(r"(TUTTI|PMI|PMIX|SLURM|OMPI|LD|PKG_CONFIG)_", name)}
+                    if not re.match(r"(TUTTI|XDG|PMI|PMIX|SLURM|OMPI|LD|PKG_CONFIG)_", name)}
         self.env.update(HOME=self.work, TUTTI_IFNAME="lo", OMPI_ALLOW_RUN_AS_ROOT="1",
                         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                         OMPI_MCA_rmaps_base_oversubscribe="1")

@@ -26,10 +26,10 @@ MachineProfile example() {
                          .residual = 0.125,
                          .measured = {{.collective = Collective::kAllGather,
                                        .ranks = 4,
-                                       .bytes = 1 << 20,
+                                       .cores = 2,
+                                       .windows = true,
                                        .name = "ring@slots:replicas=2:slot=64K",
-                                       .time_us = 123.5,
-                                       .spread = 0.25}},
+                                       .times = {{1 << 20, 123.5}, {4 << 20, 480}}}},
                          .device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts}};
   profile.device->costs.slots.step_ns = 654;
   profile.costs.slotted.alpha_ns = 77;
@@ -68,6 +68,20 @@ TEST(MachineProfile, MayHoldOnePartAlone) {
   profile = {.machine = "m", .created = "now", .measured = {}, .device = example().device};
   EXPECT_EQ(to_json(profile).find("\"costs\""), std::string::npos);
   EXPECT_EQ(parse_profile(to_json(profile), "p.json").value(), profile);
+}
+
+// A profile that nobody could read back is not written, and the old one stays.
+TEST(MachineProfile, IsNotWrittenLargerThanItIsRead) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("profile.json");
+  ASSERT_TRUE(write_profile(example(), path));
+  MachineProfile profile = example();
+  for (std::uint64_t bytes = 8; bytes < 400'000; ++bytes)
+    profile.measured[0].times.push_back({(8 << 20) + bytes, 1});
+  const Status written = write_profile(profile, path);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message, HasSubstr("learn fewer collectives"));
+  EXPECT_EQ(read_profile(path).value(), example());
 }
 
 TEST(MachineProfile, TakesNoPlaceOfAFolderNorADevice) {
@@ -110,10 +124,10 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
     const auto profile = parse_profile(text, "p.json");
     return profile ? std::string("accepted") : profile.error().message;
   };
-  EXPECT_THAT(refused("\"tutti_profile\": 3", "\"tutti_profile\": 9"),
+  EXPECT_THAT(refused("\"tutti_profile\": 4", "\"tutti_profile\": 9"),
               HasSubstr("p.json: /tutti_profile: the profile has layout 9"));
   // Its cost per byte held for messages too.
-  EXPECT_THAT(refused("\"tutti_profile\": 3", "\"tutti_profile\": 1"),
+  EXPECT_THAT(refused("\"tutti_profile\": 4", "\"tutti_profile\": 1"),
               HasSubstr("tutti-tune again"));
   EXPECT_THAT(refused("\"alpha_ns\": 77", "\"alpha_ns\": -77"),
               HasSubstr("p.json: /costs/slots/alpha_ns"));
@@ -124,7 +138,11 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
               HasSubstr("p.json: /device/slots/step_ns"));
   EXPECT_THAT(refused("\"step_ns\": 654", "\"steps\": 654"), HasSubstr("/device/slots"));
   EXPECT_THAT(refused("\"name\": \"a GPU\"", "\"name\": 7"), HasSubstr("/device/name"));
-  EXPECT_THAT(refused("\"ranks\": 4", "\"ranks\": 0"), HasSubstr("/measured/0"));
+  EXPECT_THAT(refused("\"ranks\":4", "\"ranks\":0"), HasSubstr("/measured/0"));
+  EXPECT_THAT(refused("123.5", "-123.5"),
+              HasSubstr("p.json: /measured/0/times/0: needs 1 to 1000000000000000 bytes"));
+  EXPECT_THAT(refused("123.5", "\"fast\""), HasSubstr("/measured/0/times/0: must be two numbers"));
+  EXPECT_THAT(refused("1048576", "8388608"), HasSubstr("/measured/0/times/1: is out of order"));
   EXPECT_THAT(refused("\"machine\": \"", "\"machine\": \"x"), HasSubstr("/fingerprint"));
   EXPECT_THAT(refused("\"residual\"", "residual"), HasSubstr("p.json"));
 }

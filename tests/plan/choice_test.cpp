@@ -412,37 +412,87 @@ TEST(Table, OfOtherBytesIsRefused) {
   }
 }
 
-// A measurement goes before the price where it says more than its spread.
-TEST(Table, WhatWasMeasuredToBeFasterStandsInIt) {
-  const Settings settings = settings_of(8);
-  const auto all = *contenders(settings, {}, all_reduce(8));
-  constexpr std::uint64_t kBytes = 1 << 20;
-  const auto priced = *price_candidates(settings, all, kBytes, PeerAccess::kNone);
-  const auto name = [&](std::size_t i) {
-    return plan_name(*priced[i].candidate->algorithm, priced[i].candidate->options);
+// Plans of an all-reduce of 1 and 4 MiB among 8 ranks on 8 cores, by their place in price.
+class MeasuredChoice : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kBytes = 1 << 20;
+
+  MeasuredPlan measured_of(std::size_t i, double time_us) const {
+    return MeasuredPlan{
+        .collective = Collective::kAllReduce,
+        .ranks = 8,
+        .cores = 8,
+        .name = plan_name(*priced_[i].candidate->algorithm, priced_[i].candidate->options),
+        .times = {{kBytes, time_us}, {4 * kBytes, 4 * time_us}}};
+  }
+  bool is(std::size_t i, const ChoiceRow& row, std::uint64_t bytes) const {
+    const ChoiceRow::Entry entry = row.at(size_class(bytes));
+    const Candidate& candidate = *priced_[i].candidate;
+    return listed_algorithms()[entry.algorithm] == candidate.algorithm &&
+           entry.shape == candidate.shape;
+  }
+  bool stands_at(std::size_t i, std::uint64_t bytes, const std::vector<MeasuredPlan>& measured,
+                 PeerAccess access = PeerAccess::kNone) const {
+    return is(i,
+              make_row(settings_, all_, access,
+                       measured_for(measured, all_reduce(8), settings_.cores, access)),
+              bytes);
+  }
+
+  const Settings settings_ = settings_of(8);
+  const std::vector<Contender> all_ = *contenders(settings_, {}, all_reduce(8));
+  const std::vector<Priced> priced_ = *price_candidates(settings_, all_, kBytes, PeerAccess::kNone);
+};
+
+// A measurement goes before the price.
+TEST_F(MeasuredChoice, TakesTheFastest) {
+  const auto chosen = [&](double other_us) {
+    return stands_at(5, kBytes, {measured_of(0, 100), measured_of(5, other_us)});
   };
-  const auto chosen = [&](double other_us, double spread, std::int32_t ranks) {
-    const std::vector<MeasuredPlan> measured{{.collective = Collective::kAllReduce,
-                                              .ranks = ranks,
-                                              .bytes = kBytes,
-                                              .name = name(0),
-                                              .time_us = 100,
-                                              .spread = spread},
-                                             {.collective = Collective::kAllReduce,
-                                              .ranks = ranks,
-                                              .bytes = kBytes,
-                                              .name = name(5),
-                                              .time_us = other_us,
-                                              .spread = spread}};
-    const ChoiceRow row = make_row(settings, all, PeerAccess::kNone, measured);
-    const ChoiceRow::Entry entry = row.at(size_class(kBytes));
-    const Candidate& dearer = *priced[5].candidate;
-    return listed_algorithms()[entry.algorithm] == dearer.algorithm && entry.shape == dearer.shape;
+  EXPECT_TRUE(chosen(80));
+  EXPECT_FALSE(chosen(98)) << "as fast, but dearer";
+  EXPECT_FALSE(chosen(120));
+  EXPECT_TRUE(stands_at(3, kBytes, {measured_of(0, 100), measured_of(3, 81), measured_of(5, 80)}))
+      << "of two that are as fast, the cheaper one";
+  EXPECT_FALSE(stands_at(5, kBytes, {measured_of(3, 100), measured_of(5, 80)}))
+      << "nobody knows what the cheapest takes";
+}
+
+TEST_F(MeasuredChoice, HoldsForWhatWasMeasured) {
+  const std::vector<MeasuredPlan> faster{measured_of(0, 100), measured_of(5, 50)};
+  EXPECT_TRUE(stands_at(5, 2 * kBytes, faster)) << "between two sizes";
+  EXPECT_TRUE(stands_at(5, 4 * kBytes, faster));
+  EXPECT_FALSE(stands_at(5, kBytes / 2, faster)) << "below all sizes";
+  EXPECT_FALSE(stands_at(5, 8 * kBytes, faster)) << "above all sizes";
+  const auto but = [&](auto change) {
+    std::vector<MeasuredPlan> others = faster;
+    for (MeasuredPlan& each : others) change(each);
+    return stands_at(5, kBytes, others);
   };
-  EXPECT_TRUE(chosen(80, 0.05, 8));
-  EXPECT_FALSE(chosen(80, 0.2, 8)) << "within both spreads";
-  EXPECT_FALSE(chosen(120, 0.05, 8));
-  EXPECT_FALSE(chosen(80, 0.05, 4)) << "of other ranks";
+  EXPECT_TRUE(but([](MeasuredPlan&) {}));
+  EXPECT_FALSE(but([](MeasuredPlan& plan) { plan.ranks = 4; }));
+  EXPECT_FALSE(but([](MeasuredPlan& plan) { plan.cores = 4; }));
+  EXPECT_FALSE(but([](MeasuredPlan& plan) { plan.windows = true; }));
+  EXPECT_FALSE(but([](MeasuredPlan& plan) { plan.collective = Collective::kBroadcast; }));
+}
+
+// Also where an algorithm is forced that works in nobody's memory, and so has one price.
+TEST_F(MeasuredChoice, OfWindowsStandsInTheirRows) {
+  const Algorithm* const algorithm = priced_[0].contender->named;
+  std::size_t other = 1;  // another way to run it
+  while (priced_[other].contender->named != algorithm) ++other;
+  std::vector<MeasuredPlan> measured{measured_of(0, 100), measured_of(other, 50)};
+  for (MeasuredPlan& each : measured) each.windows = true;
+  const ChoiceTable table = *make_table(settings_, 8, measured);
+  const auto listed = listed_algorithms();
+  const auto number =
+      static_cast<std::size_t>(std::ranges::find(listed, algorithm) - listed.begin());
+  const auto row = [&](PeerAccess access) {
+    return table.of(Collective::kAllReduce)[static_cast<std::size_t>(access)].forced[number];
+  };
+  EXPECT_TRUE(is(other, row(PeerAccess::kMapped), kBytes));
+  for (const PeerAccess access : {PeerAccess::kNone, PeerAccess::kAttach})
+    EXPECT_TRUE(is(0, row(access), kBytes));
 }
 
 TEST(Table, OfAForcedAlgorithmHasOnlyThat) {

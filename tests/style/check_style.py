@@ -63,9 +63,9 @@ LAYERS = {
     "tools": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab", "perf/common/flags.hpp"],
     # It reports which vector instructions the kernels chose, and reads the boards of running ranks.
     "tools/tutti-info": [*COMM, "perf/common/flags.hpp", "tools"],
-    "tools/tutti-validate": [PUBLIC, *BELOW_MODEL, "src/model", "src/lab", "perf", "tools"],
-    # It prices plans as the library does when it chooses.
+    # They price plans and count cores as the library does when it chooses.
     "tools/tutti-tune": [PUBLIC, *PLAN, "src/lab", "perf", "tools"],
+    "tools/tutti-validate": [PUBLIC, *PLAN, "src/lab", "perf", "tools"],
     # It starts its processes as the perf tools do.
     "tools/zero_gpt": [PUBLIC, "perf", "tools"],
     # Microbenchmarks may also include the part that they measure.

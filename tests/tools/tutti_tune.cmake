@@ -12,5 +12,5 @@ add_dependencies(tutti_tune_test tutti-tune all_reduce_perf)
 tutti_test(tutti_validate_test SOURCES tutti_validate_test.cpp LINK tutti_model LABELS tools)
 target_compile_definitions(tutti_validate_test
   PRIVATE TUTTI_VALIDATE="$<TARGET_FILE:tutti-validate>" TUTTI_SIM="$<TARGET_FILE:tutti-sim>"
-          ALL_REDUCE_PERF="$<TARGET_FILE:all_reduce_perf>")
-add_dependencies(tutti_validate_test tutti-validate tutti-sim all_reduce_perf)
+          SCATTER_PERF="$<TARGET_FILE:scatter_perf>")
+add_dependencies(tutti_validate_test tutti-validate tutti-sim scatter_perf)

@@ -103,13 +103,21 @@ TEST(TuttiTune, WritesAProfileThatTheLibraryPricesWith) {
   EXPECT_EQ(status, 0) << explained;
   EXPECT_THAT(explained,
               ::testing::HasSubstr("prices by the profile " + fingerprint_of(describe_machine())));
-  // What another program measured is kept.
-  MachineProfile with_device = *profile;
-  with_device.device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts};
-  ASSERT_TRUE(write_profile(with_device, path));
+  // What other programs measured is kept.
+  MachineProfile more = *profile;
+  more.device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts};
+  more.measured = {{.collective = Collective::kScatter,
+                    .ranks = 2,
+                    .cores = 1,
+                    .name = "ring@slots",
+                    .times = {{8, 0.5}}}};
+  ASSERT_TRUE(write_profile(more, path));
   const std::string again = testing::run_command(TUTTI_TUNE " --seconds 0.3 -o " + path, status);
   ASSERT_EQ(status, 0) << again;
-  EXPECT_EQ(read_profile(path).value().device, with_device.device);
+  const auto both = read_profile(path);
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(both->device, more.device);
+  EXPECT_EQ(both->measured, more.measured);
   const std::string damaged =
       testing::run_command("echo '{\"tutti_profile\": 7}' > " + path + "; TUTTI_PROFILE=" + path +
                                " " ALL_REDUCE_PERF " --procs 2 -b 1K -e 1K -n 1 --explain",

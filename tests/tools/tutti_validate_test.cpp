@@ -3,41 +3,149 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <sstream>
 #include <string>
+#include <vector>
 
+#include "base/host.hpp"
 #include "model/machine_profile.hpp"
 #include "tests/tools/command.hpp"
 
 namespace tutti::validate {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// The lines of a table of candidates: price, measured time, name, why.
+struct Row {
+  std::string measured, name, why;
+};
+std::vector<Row> rows_of(const std::string& explained) {
+  std::vector<Row> rows;
+  std::istringstream text(explained);
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::vector<std::string> all;
+    for (std::string word; words >> word;) all.push_back(word);
+    // "#", price, measured, terms, slices, name, why
+    const auto name = std::ranges::find_if(
+        all, [](const std::string& word) { return word.find('@') != std::string::npos; });
+    if (all.end() - name < 2 || name - all.begin() < 5) continue;
+    rows.push_back({all[2], *name, *(name + 1)});
+  }
+  return rows;
+}
 
 TEST(TuttiValidate, WritesABundleThatTuttiSimReplaysAndTeachesTheProfile) {
   std::string folder = (std::filesystem::temp_directory_path() / "tutti-validate-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   ASSERT_EQ(::setenv("XDG_CACHE_HOME", folder.c_str(), 1), 0);
   int status = 0;
-  const std::string said = testing::run_command(
-      TUTTI_VALIDATE " --procs 3 -b 1K -e 64K -f 8 -n 4 --seconds 0.05 --learn -o " + folder + "/b",
-      status);
+  const std::string validate =
+      TUTTI_VALIDATE " --procs 3 -n 4 --seconds 0.02 --collectives all_reduce,scatter --learn ";
+  const std::string said =
+      testing::run_command(validate + "-b 1K -e 8K -f 8 -o " + folder + "/b", status);
   ASSERT_EQ(status, 0) << said;
   EXPECT_THAT(said, HasSubstr("# 3 ranks: regret of auto mean"));
+  EXPECT_THAT(said, HasSubstr("\nscatter  "));
   const std::string replayed = testing::run_command(TUTTI_SIM " validate " + folder + "/b", status);
   EXPECT_EQ(status, 0) << replayed;
-  EXPECT_THAT(replayed, HasSubstr("forced"));
+  for (const char* study : {"all_reduce on ", "scatter on "})
+    EXPECT_THAT(replayed, HasSubstr(study));
   EXPECT_THAT(replayed, HasSubstr("; profile tutti-"));
+  // Other sizes are learnt beside those.
+  const std::string again = testing::run_command(validate + "-b 16K -e 16K", status);
+  ASSERT_EQ(status, 0) << again;
+
+  const std::string path = *profile_path("auto");
+  const Result<MachineProfile> profile = read_profile(path);
+  ASSERT_TRUE(profile) << profile.error().message;
+  std::map<std::string, double> times;  // of 8 KiB
+  for (const MeasuredPlan& plan : profile->measured) {
+    EXPECT_EQ(plan.ranks, 3);
+    EXPECT_EQ(plan.cores, usable_cpus());
+    EXPECT_FALSE(plan.windows);
+    for (const MeasuredTime& time : plan.times)
+      if (plan.collective == Collective::kScatter && time.bytes == 8 << 10)
+        times[plan.name] = time.time_us;
+  }
+  EXPECT_THAT(
+      profile->measured,
+      Contains(Field(&MeasuredPlan::times, ElementsAre(Field(&MeasuredTime::bytes, 1 << 10),
+                                                       Field(&MeasuredTime::bytes, 8 << 10),
+                                                       Field(&MeasuredTime::bytes, 16 << 10)))));
+  ASSERT_FALSE(times.empty());
+  const double least =
+      std::ranges::min_element(times, {}, [](const auto& one) { return one.second; })->second;
+
+  // Measured times stand beside prices, and one of the fastest runs.
   const std::string explained = testing::run_command(
-      "TUTTI_PROFILE=auto " ALL_REDUCE_PERF " --procs 3 -b 8K -e 8K -n 1 -c 0 --explain", status);
+      "TUTTI_PROFILE=auto " SCATTER_PERF " --procs 3 -b 8K -e 8K -n 1 -c 0 --explain", status);
   EXPECT_THAT(explained, HasSubstr("prices by the profile"));
-  // Measured times stand beside prices.
-  EXPECT_EQ(explained.find("one_shot@slots") == std::string::npos, false) << explained;
-  std::size_t measured = 0;
-  for (std::size_t at = 0; (at = explained.find("\n#  ", at)) != std::string::npos; ++at)
-    if (explained.substr(at + 15, 11).find('-') == std::string::npos) ++measured;
-  EXPECT_GT(measured, 5u) << explained;
+  std::size_t measured = 0, running = 0;
+  for (const Row& row : rows_of(explained)) {
+    if (row.measured != "-") ++measured;
+    if (row.why != "runs") continue;
+    ++running;
+    ASSERT_EQ(times.count(row.name), 1U) << row.name;
+    EXPECT_LE(times[row.name], 1.03 * least) << row.name;
+  }
+  EXPECT_GT(measured, 5U) << explained;
+  EXPECT_EQ(running, 1U) << explained;
+  std::filesystem::remove_all(folder);
+}
+
+TEST(TuttiValidate, LearnsOnlyWhatHoldsWithinAHost) {
+  int status = 0;
+  EXPECT_EQ(
+      testing::run_command("TUTTI_TRANSPORT=tcp " TUTTI_VALIDATE " --procs 2 --learn", status),
+      "tutti-validate: --learn keeps times within a host, but TUTTI_TRANSPORT is tcp; unset it, or "
+      "set it to shm\n");
+  EXPECT_EQ(status, 2);
+}
+
+// What is forced would have other names, or the same ones for other plans.
+TEST(TuttiValidate, LearnsWhatIsNotForcedInWindows) {
+  std::string folder = (std::filesystem::temp_directory_path() / "tutti-validate-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/own.json";
+  int status = 0;
+  const std::string learn = "TUTTI_SLOT_BYTES=64K TUTTI_SLICES=3 TUTTI_PROFILE=" + path +
+                            " " TUTTI_VALIDATE
+                            " --procs 2 -b 8K -e 8K -n 4 --seconds 0.02 --windows --learn";
+  const std::string said = testing::run_command(learn, status);
+  ASSERT_EQ(status, 0) << said;
+  const Result<MachineProfile> once = read_profile(path);
+  ASSERT_TRUE(once) << once.error().message;
+  EXPECT_THAT(once->measured, Each(Field(&MeasuredPlan::windows, true)));
+  EXPECT_THAT(once->measured,
+              Contains(Field(&MeasuredPlan::name, "two_shot:access=remote@direct")));
+  EXPECT_THAT(once->measured,
+              Contains(Field(&MeasuredPlan::name, HasSubstr("@slots:replicas=2:slot=16K"))));
+  // Again: in place of what was there.
+  ASSERT_EQ((testing::run_command(learn, status), status), 0);
+  const Result<MachineProfile> twice = read_profile(path);
+  ASSERT_TRUE(twice) << twice.error().message;
+  EXPECT_EQ(twice->measured.size(), once->measured.size());
+  EXPECT_THAT(twice->measured, Each(Field(&MeasuredPlan::times, SizeIs(1))));
+
+  // A file that nobody can read may have cost somebody minutes.
+  ASSERT_EQ((testing::run_command("echo '{\"tutti_profile\": 3}' > " + path, status), status), 0);
+  EXPECT_EQ(testing::run_command(learn, status),
+            "tutti-validate: " + path +
+                ": /tutti_profile: the profile has layout 3, but this library reads layout 4; run "
+                "tutti-tune again\n");
+  EXPECT_EQ(status, 2);
+  EXPECT_EQ(testing::run_command("cat " + path, status), "{\"tutti_profile\": 3}\n");
   std::filesystem::remove_all(folder);
 }
 

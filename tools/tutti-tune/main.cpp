@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -151,12 +150,6 @@ int fail(const Error& error) {
   return EXIT_FAILURE;
 }
 
-// What is known of the machine's devices, if the file that is to be written says so.
-std::optional<DeviceProfile> known_device(const std::string& path) {
-  if (Result<MachineProfile> known = read_profile(path)) return std::move(known->device);
-  return std::nullopt;
-}
-
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   // The measurement must not depend on an earlier profile, nor on what the user forces.
@@ -190,7 +183,11 @@ int run(const Options& options) {
   if (!path)
     return fail({Code::kInvalidArgument,
                  "neither XDG_CACHE_HOME nor HOME is set; name the file with --output", kNoRank});
-  profile.device = known_device(*path);
+  // What other programs measured of the machine stays.
+  if (Result<MachineProfile> known = read_profile(*path)) {
+    profile.device = std::move(known->device);
+    profile.measured = std::move(known->measured);
+  }
   if (const Status written = write_profile(profile, *path); !written) return fail(written.error());
   fmt::print("written to {}{}\n", *path,
              options.output.empty() ? "; the automatic choice uses it from now on"

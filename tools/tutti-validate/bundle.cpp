@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,7 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kTable = "all_reduce.csv";
 constexpr const char* kProfile = "profile.json";
 constexpr const char* kMachine = "machine.json";
 
@@ -29,13 +29,8 @@ bool is_listed(const perf::Competitor& one) {
   return one.name != "auto" && family_of(one.name).find(':') == std::string::npos;
 }
 
-// Half of what lies between the quartiles, over the median.
-double spread_of(std::vector<double> times) {
-  std::ranges::sort(times);
-  const double middle = perf::median(times);
-  if (times.size() < 4 || middle <= 0) return 1;
-  return (times[times.size() * 3 / 4] - times[times.size() / 4]) / 2 / middle;
-}
+// To four digits: more would only make the file longer.
+double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
 
 Status write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::trunc);
@@ -46,9 +41,13 @@ Status write_text(const std::string& path, const std::string& text) {
                     fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
 }
 
-std::string table_of(const Run& run) {
+std::string table_name(const Study& study) {
+  return fmt::format("{}.csv", name_of(study.collective));
+}
+
+std::string table_of(const Study& study) {
   std::string text = "size_bytes,algorithm,time_us,candidate,priced_us\n";
-  for (const perf::ContestSize& size : run.sizes)
+  for (const perf::ContestSize& size : study.sizes)
     for (const perf::Competitor& one : size.competitors)
       if (is_listed(one))
         text += fmt::format("{},{},{:.4f},{},{:.4f}\n", size.bytes, family_of(one.name),
@@ -77,23 +76,27 @@ Result<Profile> profile_of(const Run& run) {
 }
 
 json manifest_of(const Run& run) {
-  json algorithms;
-  for (const perf::ContestSize& size : run.sizes)
-    for (const perf::Competitor& one : size.competitors)
-      if (is_listed(one)) algorithms[family_of(one.name)] = family_of(one.name);
   json root;
   root["clusters"]["here"] = {{"name", run.host},
                               {"nodes", 1},
                               {"ranks_per_node", run.ranks},
                               {"cores_per_node", run.cores},
                               {"intra", {{"kind", "shm"}}}};
-  root["studies"] = json::array({{{"name", "all-reduce on " + run.host + ", forced"},
-                                  {"profile", kProfile},
-                                  {"leave_out", "nothing"},
-                                  {"tables", json::array({{{"file", kTable},
-                                                           {"cluster", "here"},
-                                                           {"collective", "all_reduce"},
-                                                           {"algorithms", algorithms}}})}}});
+  root["studies"] = json::array();
+  for (const Study& study : run.studies) {
+    json algorithms;
+    for (const perf::ContestSize& size : study.sizes)
+      for (const perf::Competitor& one : size.competitors)
+        if (is_listed(one)) algorithms[family_of(one.name)] = family_of(one.name);
+    root["studies"].push_back(
+        {{"name", fmt::format("{} on {}, forced", name_of(study.collective), run.host)},
+         {"profile", kProfile},
+         {"leave_out", "nothing"},
+         {"tables", json::array({{{"file", table_name(study)},
+                                  {"cluster", "here"},
+                                  {"collective", name_of(study.collective)},
+                                  {"algorithms", algorithms}}})}});
+  }
   return root;
 }
 
@@ -105,7 +108,8 @@ Status write_bundle(const Run& run, const std::string& folder) {
   if (error)
     return make_error(Code::kSystemError,
                       fmt::format("{}: cannot be made: {}", folder, error.message()));
-  TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kTable), table_of(run)));
+  for (const Study& study : run.studies)
+    TUTTI_TRY(write_text(fmt::format("{}/{}", folder, table_name(study)), table_of(study)));
   TUTTI_TRY_ASSIGN(const Profile profile, profile_of(run));
   TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kProfile), to_json(profile) + "\n"));
   TUTTI_TRY(write_text(fmt::format("{}/{}", folder, kMachine), to_json(run.profile) + "\n"));
@@ -125,18 +129,32 @@ void take_profile(Run& run) {
 }
 
 void learn(const Run& run, MachineProfile& profile) {
-  std::erase_if(profile.measured, [&](const MeasuredPlan& plan) {
-    return plan.collective == Collective::kAllReduce && plan.ranks == run.ranks;
-  });
-  for (const perf::ContestSize& size : run.sizes)
-    for (const perf::Competitor& one : size.competitors)
-      if (one.name != "auto")
-        profile.measured.push_back({.collective = Collective::kAllReduce,
-                                    .ranks = run.ranks,
-                                    .bytes = size.bytes,
-                                    .name = one.name,
-                                    .time_us = perf::median(one.times_us),
-                                    .spread = spread_of(one.times_us)});
+  for (const Study& study : run.studies) {
+    if (study.sizes.empty()) continue;
+    const std::uint64_t least = study.sizes.front().bytes, most = study.sizes.back().bytes;
+    std::map<std::string, MeasuredPlan> plans;
+    std::erase_if(profile.measured, [&](const MeasuredPlan& plan) {
+      const bool same = plan.collective == study.collective && plan.ranks == run.ranks &&
+                        plan.cores == run.cores && plan.windows == run.windows;
+      if (same) plans.emplace(plan.name, plan);
+      return same;
+    });
+    for (auto& [name, plan] : plans)
+      std::erase_if(plan.times, [&](const MeasuredTime& time) {
+        return time.bytes >= least && time.bytes <= most;
+      });
+    for (const perf::ContestSize& size : study.sizes)
+      for (const perf::Competitor& one : size.competitors) {
+        if (one.name == "auto") continue;
+        MeasuredPlan fresh{study.collective, run.ranks, run.cores, run.windows, one.name};
+        plans.try_emplace(one.name, std::move(fresh))
+            .first->second.times.push_back({size.bytes, rounded(perf::median(one.times_us))});
+      }
+    for (auto& [name, plan] : plans) {
+      std::ranges::sort(plan.times, {}, &MeasuredTime::bytes);
+      if (!plan.times.empty()) profile.measured.push_back(std::move(plan));
+    }
+  }
 }
 
 }  // namespace tutti::validate
