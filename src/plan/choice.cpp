@@ -273,7 +273,8 @@ ContenderPrices::ContenderPrices(const Settings& settings, const Contender& cont
                     .slots = options.slots,
                     .cores = settings.cores,
                     .wire = flagged ? settings.flagged_wire : settings.slots_wire});
-    if (measured.empty()) continue;
+    // A plan that is cut into more slices is another one than its name says.
+    if (measured.empty() || settings.min_slices > 1) continue;
     const auto found = measured.find(plan_name(*candidate.algorithm, options));
     measured_.push_back(found == measured.end() ? nullptr : found->second);
   }

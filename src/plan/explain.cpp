@@ -33,7 +33,8 @@ std::string why_not(const ExplainedCandidate& one, const ExplainedCandidate& run
                        : running.measured_ns > 0
                            ? one.measured_ns > 0 ? "cheaper by price, but measured to be slower"
                                                  : "cheaper by price, but not measured"
-                           : "cheaper for this size, but not for the whole size class");
+                           : "cheaper for this size, but not for the whole size class, or measured "
+                             "on rank 0 to be slower");
   return fmt::format("x{:.2f}: {} +{:.4g} us", ratio, most.name, more(most) / 1e3);
 }
 

@@ -462,8 +462,12 @@ TEST_F(MeasuredChoice, HoldsForWhatWasMeasured) {
   const std::vector<MeasuredPlan> faster{measured_of(0, 100), measured_of(5, 50)};
   EXPECT_TRUE(stands_at(5, 2 * kBytes, faster)) << "between two sizes";
   EXPECT_TRUE(stands_at(5, 4 * kBytes, faster));
-  EXPECT_FALSE(stands_at(5, kBytes / 2, faster)) << "below all sizes";
-  EXPECT_FALSE(stands_at(5, 8 * kBytes, faster)) << "above all sizes";
+  for (const std::uint64_t outside : {kBytes / 2, 8 * kBytes}) {
+    EXPECT_FALSE(stands_at(5, outside, faster)) << outside;
+    std::vector<MeasuredPlan> there = faster;
+    for (MeasuredPlan& each : there) each.times = {{outside, each.times.front().time_us}};
+    EXPECT_TRUE(stands_at(5, outside, there)) << outside;
+  }
   const auto but = [&](auto change) {
     std::vector<MeasuredPlan> others = faster;
     for (MeasuredPlan& each : others) change(each);
@@ -476,11 +480,26 @@ TEST_F(MeasuredChoice, HoldsForWhatWasMeasured) {
   EXPECT_FALSE(but([](MeasuredPlan& plan) { plan.collective = Collective::kBroadcast; }));
 }
 
+TEST_F(MeasuredChoice, IsNotOfPlansThatAreCutOtherwise) {
+  Settings cut = settings_;
+  cut.min_slices = 2;
+  const std::vector<MeasuredPlan> measured{measured_of(0, 100), measured_of(5, 50)};
+  const auto row_of = [&](const std::vector<MeasuredPlan>& known) {
+    return make_row(cut, all_, PeerAccess::kNone,
+                    measured_for(known, all_reduce(8), cut.cores, PeerAccess::kNone))
+        .at(size_class(kBytes));
+  };
+  const ChoiceRow::Entry with = row_of(measured), without = row_of({});
+  EXPECT_EQ(with.algorithm, without.algorithm);
+  EXPECT_EQ(with.shape, without.shape);
+}
+
 // Also where an algorithm is forced that works in nobody's memory, and so has one price.
 TEST_F(MeasuredChoice, OfWindowsStandsInTheirRows) {
   const Algorithm* const algorithm = priced_[0].contender->named;
   std::size_t other = 1;  // another way to run it
-  while (priced_[other].contender->named != algorithm) ++other;
+  while (other < priced_.size() && priced_[other].contender->named != algorithm) ++other;
+  ASSERT_LT(other, priced_.size());
   std::vector<MeasuredPlan> measured{measured_of(0, 100), measured_of(other, 50)};
   for (MeasuredPlan& each : measured) each.windows = true;
   const ChoiceTable table = *make_table(settings_, 8, measured);

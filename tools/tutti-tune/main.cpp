@@ -2,6 +2,7 @@
 // tutti-tune: what plans cost on this machine, measured in under two seconds and kept for `auto`.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -183,10 +184,12 @@ int run(const Options& options) {
   if (!path)
     return fail({Code::kInvalidArgument,
                  "neither XDG_CACHE_HOME nor HOME is set; name the file with --output", kNoRank});
-  // What other programs measured of the machine stays.
+  // What other programs measured of the machine stays, if it can be read.
   if (Result<MachineProfile> known = read_profile(*path)) {
     profile.device = std::move(known->device);
     profile.measured = std::move(known->measured);
+  } else if (::access(path->c_str(), F_OK) == 0) {
+    fmt::print(stderr, "tutti-tune: {}; it is replaced\n", known.error().message);
   }
   if (const Status written = write_profile(profile, *path); !written) return fail(written.error());
   fmt::print("written to {}{}\n", *path,

@@ -120,7 +120,7 @@ void take_profile(Run& run) {
   run.profile = {.machine = describe_machine(), .created = "not tuned", .measured = {}};
   run.cost_source = "the library's own costs";
   const char* const setting = std::getenv("TUTTI_PROFILE");
-  const auto path = profile_path(setting == nullptr ? "auto" : setting);
+  const auto path = profile_path(setting == nullptr || *setting == 0 ? "auto" : setting);
   if (!path) return;
   Result<MachineProfile> found = read_profile(*path);
   if (!found) return;

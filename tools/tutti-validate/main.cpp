@@ -165,7 +165,7 @@ int take_part(perf::Job& job, const Options& options, bool launched) {
 // Says what prevents it; "": nothing does.
 std::string prepare_to_learn() {
   const char* const transport = std::getenv("TUTTI_TRANSPORT");
-  const std::string_view way = transport == nullptr ? "auto" : transport;
+  const std::string_view way = transport == nullptr || *transport == 0 ? "auto" : transport;
   if (way != "auto" && way != "shm")
     return fmt::format(
         "--learn keeps times within a host, but TUTTI_TRANSPORT is {}; unset it, or set it to shm",
