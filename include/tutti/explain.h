@@ -3,10 +3,10 @@
  *
  * A candidate is one way to run a collective: an algorithm with a protocol, a number of replicas
  * and a slot size. Its price is a predicted time, the sum of its terms. The library prices
- * candidates by size class, two classes per octave, and runs the cheapest of the class; within a
- * class another candidate can be cheaper by a few per cent. The name of a candidate forces it
- * (tuttiCommSetAlgorithm, TUTTI_ALGO, --algo), so that you can compare its price with a
- * measurement.
+ * candidates by size class, two classes per octave, and runs the cheapest of the class, unless the
+ * machine's profile has measured times of whole calls; within a class another candidate can be
+ * cheaper by a few per cent. The name of a candidate forces it (tuttiCommSetAlgorithm, TUTTI_ALGO,
+ * --algo), so that you can compare its price with a measurement.
  *
  * Calls with device memory are priced separately, with constants that have not been measured on any
  * device yet. tuttiExplain covers them, tuttiGetCandidates does not.
@@ -26,7 +26,7 @@ extern "C" {
 /* One candidate. Times are in microseconds. Later versions add fields at the end. */
 typedef struct tuttiCandidate_v100 {
   char name[192];    /* for example "ring@slots:replicas=2:slot=64K"                        */
-  int runs;          /* 1: a call of this size runs it, by price or because it is forced    */
+  int runs;          /* 1: a call of this size runs it, by price, time or force             */
   unsigned slices;   /* parts of each chunk                                                 */
   double timeUs;     /* the price: the sum of the terms below                               */
   double messagesUs; /* latency of the messages on the longest path                         */

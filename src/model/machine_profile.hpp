@@ -2,9 +2,9 @@
 // The profile of a machine: what its plans cost, as measured on it, in a file of its own.
 //
 // tutti-tune writes it under the fingerprint of the hardware, bench_device_words the devices' part
-// of it, and each keeps the other's; rank 0 of a job reads the one of its machine and prices with
-// it. A profile that is damaged, of another hardware or of another layout is refused in one line,
-// and the library's own costs are used.
+// and tutti-validate the times of whole calls, and each keeps the others'; rank 0 of a job reads
+// the one of its machine and prices with it. A profile that is damaged, of another hardware or of
+// another layout is refused in one line, and the library's own costs are used.
 #pragma once
 
 #include <cstdint>
