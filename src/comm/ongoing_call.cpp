@@ -18,7 +18,7 @@ namespace {
 // Whom a call has waited for so long is watched. Most waits are over by then.
 constexpr std::int64_t kWatchNs = 20'000'000;
 constexpr std::int64_t kMostAskPauseNs = 2'000'000'000;
-constexpr std::int64_t kNearWordNs = 1'000'000'000;
+constexpr std::int64_t kLastWordNs = 1'000'000'000;
 // A call that has waited this long looks whether its own thread is to blame.
 constexpr std::int64_t kLookForGroupNs = 100'000'000;
 
@@ -144,7 +144,7 @@ std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
   if (!members_.is_far(peer)) {
     // The board and its process tell of a rank of this host, only later than its connections.
     if (broken_since_ns_ == 0) broken_since_ns_ = now_ns();
-    if (now_ns() - broken_since_ns_ < kNearWordNs) return std::nullopt;
+    if (now_ns() - broken_since_ns_ < kLastWordNs) return std::nullopt;
   }
   ask_after_ns_ = std::min(std::max(2 * waited_ns, kFirstAskNs), waited_ns + kMostAskPauseNs);
   const Status asked = board_.ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs));
@@ -154,7 +154,16 @@ std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
     transport_->give_up_if_silent(peer);
     health = transport_->health(peer);
   }
-  if (health && !left && (answers || transport_->connected(peer))) return std::nullopt;
+  if (health && !left) {
+    if (answers || transport_->connected(peer)) {
+      silent_since_ns_ = 0;
+      return std::nullopt;
+    }
+    // It may have come, sent what this rank waits for, and left since: that is on its way.
+    if (silent_since_ns_ == 0) silent_since_ns_ = now_ns();
+    ask_after_ns_ = waited_ns + kFirstAskNs;
+    if (now_ns() - silent_since_ns_ < kLastWordNs) return std::nullopt;
+  }
   const std::string cause = !health  ? health.error().message
                             : !asked ? asked.error().message
                                      : "it has closed its connections";
@@ -199,6 +208,7 @@ void OngoingCall::tell_wait(Rank peer, std::int64_t waited_ns) {
 
 void OngoingCall::note_moved() {
   ask_after_ns_ = kFirstAskNs;
+  silent_since_ns_ = 0;
   if (!std::exchange(told_wait_, false)) return;
   board_.waiting_for(kNoRank);
 }

@@ -99,6 +99,7 @@ class OngoingCall {
   bool told_wait_ = false;                   // the board says that this call waits
   std::int64_t ask_after_ns_ = kFirstAskNs;  // of waiting for a far peer
   std::int64_t broken_since_ns_ = 0;         // a near peer's connections; 0: not seen so
+  std::int64_t silent_since_ns_ = 0;         // a far peer that never connected; 0: it answers
 };
 
 // Moves what is pumped for a call that is no object of this kind. `over`: all its messages have
