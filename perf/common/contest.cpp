@@ -7,10 +7,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <new>
 #include <numeric>
+#include <optional>
 #include <set>
 
+#include "common/buffer.hpp"
 #include "tutti/explain.h"
 
 namespace tutti::perf {
@@ -64,15 +65,15 @@ tuttiResult_t call(Collective collective, const void* send, void* receive, std::
 
 std::string algorithm_of(const std::string& name) { return name.substr(0, name.find('@')); }
 
-// Floats, all 1; in a symmetric window of the communicator where that is wanted, else in memory of
-// the program's own, aligned as frameworks do.
+// Floats, all 1; in a symmetric window of the communicator where that is wanted, else in pages of
+// the program's own.
 class Buffer {
  public:
   Buffer(const Communicator& comm, std::uint64_t bytes, bool window) : comm_(comm.get()) {
     if (window)
       check(tuttiMemAlloc(&memory_, bytes));
-    else if (memory_ = std::aligned_alloc(kAlignment, round_up(bytes)); memory_ == nullptr)
-      throw std::bad_alloc();
+    else
+      memory_ = own_.emplace(bytes).data();
     std::fill_n(static_cast<float*>(memory_), bytes / sizeof(float), 1.0F);
     if (window)
       check(tuttiCommWindowRegister(comm_, memory_, bytes, &window_, TUTTI_WIN_COLL_SYMMETRIC),
@@ -81,22 +82,15 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() {
-    if (window_ == nullptr) {
-      std::free(memory_);
-      return;
-    }
-    static_cast<void>(tuttiCommWindowDeregister(comm_, window_));
+    if (own_) return;
+    if (window_ != nullptr) static_cast<void>(tuttiCommWindowDeregister(comm_, window_));
     static_cast<void>(tuttiMemFree(memory_));
   }
   [[nodiscard]] void* data() const { return memory_; }
 
  private:
-  static constexpr std::uint64_t kAlignment = 64;
-  static std::uint64_t round_up(std::uint64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
-
   tuttiComm_t comm_;
+  std::optional<GuardedBuffer> own_;
   void* memory_ = nullptr;
   tuttiWindow_t window_ = nullptr;
 };
@@ -258,6 +252,12 @@ std::string mistake_in(const ContestOptions& options) {
 }
 
 }  // namespace
+
+void force_nothing() {
+  for (const char* name : {"TUTTI_ALGO", "TUTTI_PROTO", "TUTTI_SLOTS", "TUTTI_SLOT_BYTES",
+                           "TUTTI_REPLICAS", "TUTTI_SLICES"})
+    ::unsetenv(name);
+}
 
 std::string find_collectives(const std::vector<std::string>& names, ContestOptions options,
                              std::vector<Collective>& to) {

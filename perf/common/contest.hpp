@@ -54,6 +54,9 @@ struct ContestSize {
   std::vector<Competitor> competitors;
 };
 
+// Unsets what forces plans: under it a plan may be another one than its name says. Before threads.
+void force_nothing();
+
 // Finds the collectives that --collectives names, or all; `options`: of their contests. Says what
 // is wrong with either, in words of the programs' flags; "" if nothing is wrong.
 [[nodiscard]] std::string find_collectives(const std::vector<std::string>& names,

@@ -18,6 +18,7 @@ namespace {
 // Whom a call has waited for so long is watched. Most waits are over by then.
 constexpr std::int64_t kWatchNs = 20'000'000;
 constexpr std::int64_t kMostAskPauseNs = 2'000'000'000;
+// For so long after a peer has gone, what it said before may still come.
 constexpr std::int64_t kLastWordNs = 1'000'000'000;
 // A call that has waited this long looks whether its own thread is to blame.
 constexpr std::int64_t kLookForGroupNs = 100'000'000;
@@ -27,6 +28,12 @@ Error with_timeout(Error error, std::int64_t timeout_ns) {
   if (error.code == Code::kTimeout)
     error.message += fmt::format("; the timeout is {} s", static_cast<double>(timeout_ns) / 1e9);
   return error;
+}
+
+// `since_ns`: when it was first seen to be gone; 0: now.
+bool may_yet_tell(std::int64_t& since_ns) {
+  if (since_ns == 0) since_ns = now_ns();
+  return now_ns() - since_ns < kLastWordNs;
 }
 
 }  // namespace
@@ -143,8 +150,7 @@ std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
   if (health && !left && (!members_.is_far(peer) || waited_ns < ask_after_ns_)) return std::nullopt;
   if (!members_.is_far(peer)) {
     // The board and its process tell of a rank of this host, only later than its connections.
-    if (broken_since_ns_ == 0) broken_since_ns_ = now_ns();
-    if (now_ns() - broken_since_ns_ < kLastWordNs) return std::nullopt;
+    if (may_yet_tell(broken_since_ns_)) return std::nullopt;
   }
   ask_after_ns_ = std::min(std::max(2 * waited_ns, kFirstAskNs), waited_ns + kMostAskPauseNs);
   const Status asked = board_.ask(peer, signature_.operation, Deadline::in_ns(kMostAskNs));
@@ -160,9 +166,8 @@ std::optional<Error> OngoingCall::lost_way(Rank peer, std::int64_t waited_ns) {
       return std::nullopt;
     }
     // It may have come, sent what this rank waits for, and left since: that is on its way.
-    if (silent_since_ns_ == 0) silent_since_ns_ = now_ns();
     ask_after_ns_ = waited_ns + kFirstAskNs;
-    if (now_ns() - silent_since_ns_ < kLastWordNs) return std::nullopt;
+    if (may_yet_tell(silent_since_ns_)) return std::nullopt;
   }
   const std::string cause = !health  ? health.error().message
                             : !asked ? asked.error().message

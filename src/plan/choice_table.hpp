@@ -67,7 +67,7 @@ struct ChoiceTable {
 
 // A row of the contenders, priced at every class. An algorithm that is not listed stands in it as
 // number 0. Where what is cheapest was measured on this machine (measured.hpp), the cheapest of
-// those that were measured to be as fast as any stands there instead.
+// those that were measured to be within 3 % of the fastest stands there instead.
 [[nodiscard]] ChoiceRow make_row(const Settings& settings, std::span<const Contender> contenders,
                                  PeerAccess access, const MeasuredByName& measured = {});
 // Rank 0's. Where the settings force an algorithm that is listed, only its rows are filled in, and

@@ -115,7 +115,7 @@ TEST(TuttiValidate, LearnsWhatIsNotForcedInWindows) {
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string path = folder + "/own.json";
   int status = 0;
-  const std::string learn = "TUTTI_SLOT_BYTES=64K TUTTI_SLICES=3 TUTTI_PROFILE=" + path +
+  const std::string learn = "TUTTI_SLOT_BYTES=64K TUTTI_PROFILE=" + path +
                             " " TUTTI_VALIDATE
                             " --procs 2 -b 8K -e 8K -n 4 --seconds 0.02 --windows --learn";
   const std::string said = testing::run_command(learn, status);

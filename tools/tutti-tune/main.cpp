@@ -154,9 +154,7 @@ int fail(const Error& error) {
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
   // The measurement must not depend on an earlier profile, nor on what the user forces.
-  for (const char* name : {"TUTTI_PROFILE", "TUTTI_ALGO", "TUTTI_PROTO", "TUTTI_SLOTS",
-                           "TUTTI_SLOT_BYTES", "TUTTI_REPLICAS", "TUTTI_SLICES"})
-    ::unsetenv(name);
+  perf::force_nothing();
   ::setenv("TUTTI_PROFILE", "off", 1);
   std::FILE* const file = std::tmpfile();
   if (file == nullptr) return fail({Code::kSystemError, "cannot create a temporary file", kNoRank});

@@ -170,10 +170,7 @@ std::string prepare_to_learn() {
     return fmt::format(
         "--learn keeps times within a host, but TUTTI_TRANSPORT is {}; unset it, or set it to shm",
         printable(way));
-  // A plan of these settings is not the one that its name says.
-  for (const char* name : {"TUTTI_ALGO", "TUTTI_PROTO", "TUTTI_SLOTS", "TUTTI_SLOT_BYTES",
-                           "TUTTI_REPLICAS", "TUTTI_SLICES"})
-    ::unsetenv(name);
+  perf::force_nothing();
   const Result<std::string> path = learnt_path();
   if (!path) return path.error().message;
   const Result<MachineProfile> known = known_profile(*path);
