@@ -258,11 +258,11 @@ Result<Job::Ticket> Job::enqueue(std::span<const Issue> issues) {
   if (aborted_) return make_error(Code::kRemoteError, "the communicator was aborted");
   for (Issue issue : issues) {
     const int device = device_of(issue.rank);
-    TUTTI_TRY_ASSIGN(issue.stream_id, platform_.id_of(device, issue.stream));
     if (issue.capture != 0) {
       captured[{device, issue.capture}].push_back(issue);
       continue;
     }
+    TUTTI_TRY_ASSIGN(issue.stream_id, platform_.id_of(device, issue.stream));
     ticket.push_back({device, batches_[device].number, issue.stream, issue.stream_id});
     TUTTI_TRY(add(issue, lock));
   }
@@ -404,14 +404,15 @@ Status Job::launch_batch(Batch& batch) {
   return {};
 }
 
-// All by one thread. A graph cannot wait for what is outside of it; its user orders the replays.
+// All by one thread, so that a handle is one stream. A graph cannot wait for what is outside of it;
+// its user orders the replays.
 Status Job::launch_captured(std::span<const Issue> issues) {
   const Issue& own = issues.back();
   const int device = device_of(own.rank);
   const Event over = members_[at(own.rank)].arrived;
   std::vector<const Issue*> others;
   for (const Issue& issue : issues)
-    if (issue.stream_id != own.stream_id) others.push_back(&issue);
+    if (issue.stream != own.stream) others.push_back(&issue);
   for (const Issue* const other : others) {
     const Event arrived = members_[at(other->rank)].arrived;
     TUTTI_TRY(platform_.record(arrived, device, other->stream));

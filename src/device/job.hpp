@@ -44,7 +44,7 @@ struct Issue {
   Rank rank = 0;
   Collective collective = Collective::kNone;
   Stream stream = nullptr;
-  std::uint64_t stream_id = 0;  // Platform::id_of
+  std::uint64_t stream_id = 0;  // Platform::id_of; 0: captured
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Messages messages = Messages::kSlots;

@@ -73,7 +73,8 @@ class Platform {
   [[nodiscard]] virtual Status synchronize(Event event) = 0;
 
   // Returns an id of the stream that is unique as long as the process lives: a handle may be
-  // another stream's later, and cudaStreamPerThread is another one in every thread.
+  // another stream's later, and cudaStreamPerThread is another one in every thread. Not of a stream
+  // that is captured: CUDA refuses to tell.
   [[nodiscard]] virtual Result<std::uint64_t> id_of(int device, Stream stream) = 0;
   // Returns the id of the capture into a graph that the stream is in; 0: none.
   [[nodiscard]] virtual Result<std::uint64_t> capture_of(int device, Stream stream) = 0;

@@ -215,7 +215,11 @@ class EmulatedPlatform : public device::Platform {
     if (const auto passed = static_cast<Mark*>(event)->get()) passed->wait(false);
     return {};
   }
-  Result<std::uint64_t> id_of(int, device::Stream stream) override { return of(stream).id(); }
+  // CUDA refuses the same.
+  Result<std::uint64_t> id_of(int, device::Stream stream) override {
+    if (of(stream).capture() == 0) return of(stream).id();
+    return make_error(Code::kUnhandledCudaError, "a stream that is captured has no id");
+  }
   Result<std::uint64_t> capture_of(int, device::Stream stream) override {
     return of(stream).capture();
   }
