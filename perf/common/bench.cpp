@@ -309,14 +309,14 @@ void Bench::reset_receive(std::size_t begin, std::size_t end, bool in_place) {
 }
 
 Measurement Bench::measure(const Walk& walk, bool in_place) {
+  Measurement m;
   run_once(walk, 0, in_place);  // the plan is compiled and connected before the clock starts
+  if (place_.reporter != nullptr) m.plan = plan_facts();  // barriers are calls, too
   const std::uint64_t operations = timed_operations();
   reset_receive(0, walk.bytes * std::min(operations, walk.regions), in_place);
   ranks_.barrier();
   const Timing timing = graphs() ? time_graph(walk, in_place) : time_iterations(walk, in_place);
 
-  Measurement m;
-  if (place_.reporter != nullptr) m.plan = plan_facts();
   m.time_us = combine_times(timing.seconds) * 1e6;
   const std::size_t own = tool_.moves_own_block ? 0 : walk.count * element_;
   m.algbw = m.time_us > 0 ? static_cast<double>(walk.bytes - own) / 1e3 / m.time_us : 0;
