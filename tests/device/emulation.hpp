@@ -66,14 +66,25 @@ class EmulatedBlock {
    public:
     Common(std::uint32_t threads, std::uint32_t threads_in_warp, std::uint32_t room_bytes)
         : warp(std::min(threads, threads_in_warp)),
-          barrier(threads),
+          barrier(threads, Forget{this}),
           warp_vote(warp),
           room(room_bytes / sizeof(Line)) {
       for (std::uint32_t end = kLineThreads; end <= threads; end += kLineThreads)
         line_votes.emplace_back(kLineThreads);
     }
+    // A device's barrier is one place in the program, where all threads of a block meet.
+    void meet(std::uint64_t place) {
+      const std::uint64_t others = meeting.exchange(place);
+      EXPECT_TRUE(others == 0 || others == place) << "threads of a block wait at two barriers";
+      barrier.arrive_and_wait();
+    }
+    struct Forget {
+      Common* common;
+      void operator()() noexcept { common->meeting.store(0); }
+    };
     const std::uint32_t warp;
-    std::barrier<> barrier;
+    std::atomic<std::uint64_t> meeting{0};  // where those that have come wait; 0: nobody has
+    std::barrier<Forget> barrier;
     Ballot warp_vote;
     std::deque<Ballot> line_votes;        // of every eight threads
     std::atomic<std::uint32_t> ended{0};  // threads
@@ -93,10 +104,10 @@ class EmulatedBlock {
   [[nodiscard]] std::uint32_t thread() const { return thread_; }
   [[nodiscard]] std::uint32_t threads() const { return threads_; }
   [[nodiscard]] std::uint32_t warp() const { return common_.warp; }
-  void sync() {
+  void sync(std::uint64_t line = __builtin_LINE(), const char* file = __builtin_FILE()) {
     fenced_ = false;
     ++costs_.barriers;
-    common_.barrier.arrive_and_wait();
+    common_.meet(reinterpret_cast<std::uintptr_t>(file) << 16 ^ line);
   }
   void warp_sync() { static_cast<void>(all(true)); }
   [[nodiscard]] bool all(bool mine) { return common_.warp_vote.all(mine); }

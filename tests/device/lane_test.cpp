@@ -5,6 +5,7 @@
 #include "device/lane.hpp"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -247,6 +248,17 @@ TEST_P(LanesOf, EndWhenAborted) {
   });
   job.run<IntSum>({.threads = 2}, calls, 2);
   EXPECT_THAT(job.faults(), Each(0));
+}
+
+// Every test of emulated blocks would find it.
+TEST(EmulatedBlock, TellsOfThreadsThatWaitAtTwoBarriers) {
+  static const auto wait = [](std::uint64_t line) {
+    EmulatedBlock::Common common(2, 2, 0);
+    std::jthread other([&] { EmulatedBlock(0, 1, 0, 2, common).sync(1); });
+    EmulatedBlock(0, 1, 1, 2, common).sync(line);
+  };
+  wait(1);
+  EXPECT_NONFATAL_FAILURE_ON_ALL_THREADS(wait(2), "two barriers");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LanesOf,
