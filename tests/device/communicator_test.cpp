@@ -3,6 +3,7 @@
 // Every algorithm, type and operation among threads that share GPUs, exactly; groups of one thread;
 // graphs; several streams; calls that do not match. Aborts and absent ranks: hazards_test.cpp.
 #include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tutti/tutti.h>
 
@@ -22,6 +23,8 @@
 
 namespace tutti::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 // A small whole number as an element of a type.
 std::vector<std::byte> encode(tuttiDataType_t type, int value) {
@@ -265,7 +268,9 @@ TEST_F(DeviceCommunicatorGpu, WhatIsNoDevicesCallIsRefused) {
                 tuttiInvalidArgument);
     EXPECT_EQ(
         tuttiAllReduce(host.data(), host.data(), 8, tuttiFloat, tuttiSum, self.comm, self.stream),
-        tuttiNotSupported);
+        tuttiInvalidArgument);
+    EXPECT_THAT(tuttiGetLastError(self.comm),
+                HasSubstr("calls with host memory take such a stream, or NULL"));
   });
 }
 

@@ -47,6 +47,14 @@ def package_environment(packages):
             "PATH": f"{os.environ['PATH']}:{packages}/usr/bin"}
 
 
+def library_environment(prebuilt):
+    """By which programs find what --prebuild copied with them; the driver, by what is there."""
+    if not prebuilt or not (prebuilt / "lib").is_dir():
+        return {}
+    paths = [str(prebuilt / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+
+
 def build(suite, options, folder, flags=()):
     """Configures and builds the target gpu_tests in `folder`. Returns whether that went well."""
     command = ["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DTUTTI_CUDA=ON", *flags]

@@ -5,11 +5,14 @@ programs that fail in each way, whose results must be told apart. `run_test.py R
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 RUN, EMULATED = (Path(path).resolve() for path in sys.argv[1:3])
 sys.dont_write_bytecode = True
@@ -92,6 +95,8 @@ class Emulated(InFolder):
         names = f"{len(stages.FORMATS) + 1} of {len(stages.FORMATS) + 1} names"
         self.assertEqual(rows["smoke", "2 ranks, every format"]["figures"], names)
         self.assertIn("auto", rows["latency", "2 ranks, 8 B"]["values"]["all"])
+        for row in rows["latency", "2 ranks, by flags"]["values"]["rows"]:
+            self.assertEqual(row["plan"]["algorithm"], row["algorithm"].split("@")[0])
         self.assertGreater(rows["litmus", "torn_ll128"]["values"]["reads"], 0)
         self.assertGreater(rows["words", "one_way_ll128_small"]["values"]["value"], 0)
         self.assertTrue((self.out / "profile.json").exists())
@@ -154,9 +159,25 @@ class Results(InFolder):
             suite = Suite(self.out, 1, {}, {}, {})
             suite.begin("sanitize", 60)
             run = stages.Run(suite, {"all_reduce_perf": program}, stages.Scale(), self.out, None)
-            stages.check_with(run, checker, program)
+            stages.check_with(run, checker, program, {})
             self.assertEqual([row.result for row in suite.rows], [want] * 4)
             self.assertIn(summary.split(": ")[1], suite.rows[0].figures)
+
+    def test_the_sanitizers_programs_find_their_own_libraries(self):
+        for folder in (self.folder, self.folder / "sanitize"):
+            (folder / "lib").mkdir(parents=True)
+        self.prebuilt(0, 0)
+        shutil.copy(self.folder / "programs.json", self.folder / "sanitize")
+        self.program("sanitize/all_reduce_perf", '#!/bin/sh\necho "libraries: $LD_LIBRARY_PATH"\n')
+        self.program("compute-sanitizer", '#!/bin/sh\nshift 4; "$@"\n')
+        suite = self.suite()
+        suite.begin("sanitize", 60)
+        run = stages.Run(suite, {}, stages.Scale(), self.out,
+                         SimpleNamespace(prebuilt=self.folder))
+        with mock.patch.dict(os.environ, PATH=f"{self.folder}:{os.environ['PATH']}"):
+            stages.sanitize(run)
+        log = (self.out / "suite.log").read_text(encoding="utf-8")
+        self.assertEqual(log.count(f"libraries: {self.folder / 'sanitize/lib'}"), 4, log)
 
     def test_a_stage_that_fails_leaves_the_others(self):
         folder = self.prebuilt(0, 0)

@@ -24,7 +24,7 @@ struct Outcome {
 };
 Outcome run_tool(const std::string& arguments) {
   Outcome outcome;
-  const char* const elsewhere = std::getenv("TUTTI_ALL_REDUCE_PERF");  // where it was built for
+  const char* const elsewhere = std::getenv("ALL_REDUCE_PERF");  // where it was built for
   const std::string tool = elsewhere != nullptr ? elsewhere : TUTTI_ALL_REDUCE_PERF;
   std::FILE* const pipe = ::popen((tool + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return outcome;
