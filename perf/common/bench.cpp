@@ -311,7 +311,7 @@ void Bench::reset_receive(std::size_t begin, std::size_t end, bool in_place) {
 Measurement Bench::measure(const Walk& walk, bool in_place) {
   Measurement m;
   run_once(walk, 0, in_place);  // the plan is compiled and connected before the clock starts
-  if (place_.reporter != nullptr) m.plan = plan_facts();  // barriers are calls, too
+  if (place_.reporter != nullptr) m.plan = plan_facts();  // a barrier is a call, too
   const std::uint64_t operations = timed_operations();
   reset_receive(0, walk.bytes * std::min(operations, walk.regions), in_place);
   ranks_.barrier();

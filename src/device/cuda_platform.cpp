@@ -25,25 +25,33 @@ namespace {
                                 device, what, cudaGetErrorString(error), cudaGetErrorName(error)));
 }
 
-// The calling thread's device while it lives, and a capture of this thread is not disturbed by
-// calls that a capture forbids: they concern memory of our own.
+// While it lives, no thread's capture is disturbed by calls of this one that a capture forbids:
+// they concern memory and events of our own.
+class BesideCaptures {
+ public:
+  BesideCaptures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  ~BesideCaptures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// The calling thread's device while it lives.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
     static_cast<void>(cudaGetDevice(&before_));
     static_cast<void>(cudaSetDevice(device));
-    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
-    static_cast<void>(cudaSetDevice(before_));
-  }
+  ~OnDevice() { static_cast<void>(cudaSetDevice(before_)); }
 
  private:
   int before_ = 0;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  const BesideCaptures beside_captures_;
 };
 
 // A null stream is the default one of the device that is current, which need not be the rank's: for
@@ -221,7 +229,10 @@ class CudaPlatform final : public Platform {
     for (std::uint64_t i = 0; i < count; ++i) new (&words[i]) Word;
     return words;
   }
-  void release_words(Word* words) override { static_cast<void>(cudaFreeHost(words)); }
+  void release_words(Word* words) override {
+    const BesideCaptures guard;
+    static_cast<void>(cudaFreeHost(words));
+  }
 
   Result<Event> make_event(int device) override {
     const OnDevice here(device);
@@ -231,6 +242,7 @@ class CudaPlatform final : public Platform {
     return event;
   }
   void release_event(Event event) override {
+    const BesideCaptures guard;
     static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
   }
   Status record(Event event, int device, Stream stream) override {
@@ -244,6 +256,7 @@ class CudaPlatform final : public Platform {
                    "a stream cannot wait for an event", device);
   }
   Status synchronize(Event event) override {
+    const BesideCaptures guard;
     return checked(cudaEventSynchronize(static_cast<cudaEvent_t>(event)),
                    "work before an event failed", -1);
   }

@@ -135,8 +135,9 @@ class Job {
   // Ends all operations on all ranks, and every await(); what is enqueued later is refused. No CUDA
   // call: another thread may be in one that waits for these very kernels.
   void abort();
-  // For what a rank's thread enqueues by itself: lets a stream go on behind the rank's last call,
-  // as calls of a communicator run in the order of issue, and makes what is on it now the last.
+  // For what a rank's thread enqueues by itself, not captured: lets a stream go on behind the
+  // rank's last call, as calls of a communicator run in the order of issue, and makes what is on it
+  // now the last.
   [[nodiscard]] Status follow_last(Rank rank, Stream stream);
   [[nodiscard]] Status note_last(Rank rank, Stream stream);
   // Returns when all that this rank has enqueued has ended.

@@ -72,11 +72,17 @@ class EmulatedBlock {
       for (std::uint32_t end = kLineThreads; end <= threads; end += kLineThreads)
         line_votes.emplace_back(kLineThreads);
     }
-    // A device's barrier is one place in the program, where all threads of a block meet.
+    // All threads of a block meet at one place in the program: CUDA leaves undefined what a barrier
+    // at two does, and hardware only counts.
     void meet(std::uint64_t place) {
       const std::uint64_t others = meeting.exchange(place);
       EXPECT_TRUE(others == 0 || others == place) << "threads of a block wait at two barriers";
       barrier.arrive_and_wait();
+    }
+    // How many barriers a thread came to before it ended: as many as the others.
+    void end(std::uint64_t barriers) {
+      const std::uint64_t others = met.exchange(barriers + 1);
+      EXPECT_TRUE(others == 0 || others == barriers + 1) << "a thread came to fewer barriers";
     }
     struct Forget {
       Common* common;
@@ -84,6 +90,7 @@ class EmulatedBlock {
     };
     const std::uint32_t warp;
     std::atomic<std::uint64_t> meeting{0};  // where those that have come wait; 0: nobody has
+    std::atomic<std::uint64_t> met{0};      // by those that have ended, and 1; 0: none has
     std::barrier<Forget> barrier;
     Ballot warp_vote;
     std::deque<Ballot> line_votes;        // of every eight threads
@@ -256,6 +263,7 @@ Costs launch(Launch shape, const std::vector<Launched>& tasks) {
                                                                  shape.threads, common))
                                     : run(InterpreterBlock<false>(block, shape.blocks, thread,
                                                                   shape.threads, common));
+            common.end(costs.barriers);
             if (shape.device != nullptr && common.ended.fetch_add(1) + 1 == shape.threads)
               shape.device->leave();
             const std::lock_guard lock(mutex);

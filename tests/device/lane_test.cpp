@@ -250,7 +250,7 @@ TEST_P(LanesOf, EndWhenAborted) {
   EXPECT_THAT(job.faults(), Each(0));
 }
 
-// Every test of emulated blocks would find it.
+// Any test with emulated blocks fails this way.
 TEST(EmulatedBlock, TellsOfThreadsThatWaitAtTwoBarriers) {
   static const auto wait = [](std::uint64_t line) {
     EmulatedBlock::Common common(2, 2, 0);

@@ -21,7 +21,7 @@ using test::EmulatedStream;
 // Knows what memory is the GPU's: what it gave itself, and what the program asked for.
 class OneGpu : public EmulatedPlatform {
  public:
-  OneGpu() : EmulatedPlatform({.blocks = 24, .queues = 32, .threads = 2}) {
+  OneGpu() : EmulatedPlatform({.blocks = 24, .queues = 32, .threads = 3}) {
     GTEST_FLAG_SET(throw_on_failure, true);  // what the emulation finds ends the program
   }
   int device_of(const void* memory) override {

@@ -212,7 +212,8 @@ def kind_of(row):
 
 def judge_choice(run, times, part):
     """The regret of auto: its time over the best one's, minus one, of each size."""
-    sizes = sorted({size for name, size in times if name == "auto"})
+    others = {size for name, size in times if name != "auto"}  # that ran: none where they failed
+    sizes = sorted({size for name, size in times if name == "auto"} & others)
     regrets = {size: times["auto", size] / min(time for (_, of), time in times.items()
                                                if of == size) - 1 for size in sizes}
     if not regrets:
