@@ -14,9 +14,9 @@
 // Flagged: a message is cells of 512 bytes: {epoch, signature, 496 bytes}. The epoch is the last
 //   word written and lies in the payload's first line: one coherence transfer for up to 48 bytes.
 //   Flag memory never holds another format; epochs never repeat in a cell (see make_epoch).
-//   Where the ends share memory, an operation of short messages uses short cells, two lines each,
-//   of which a connection has many: so who sends one way runs ahead, and ranks that share a core
-//   change seldom. Both ends know the operation's messages, and so its cells.
+//   Where the ends share memory, an operation of short messages, of one cell each, uses the short
+//   cells, of which a connection has many: so who sends one way runs ahead, and ranks that share a
+//   core change seldom. Both ends know the operation's messages, and so its cells.
 // Slots: a message is one slot in the receiver's inbox arena, {signature, bytes, pad to 64 bytes,
 //   payload}; its number is published in a line of its own.
 // One thread at a time per end. Nothing here allocates, locks or waits.
@@ -36,10 +36,8 @@ enum class Protocol : std::uint8_t { kFlagged, kSlots, kDirect };
 inline constexpr std::size_t kCellBytes = 512;
 inline constexpr std::size_t kCellHeaderBytes = 16;
 inline constexpr std::size_t kCellPayloadBytes = kCellBytes - kCellHeaderBytes;
-inline constexpr std::size_t kCellsPerPair = 16;  // 8 KiB per ordered pair
-inline constexpr std::size_t kShortCellBytes = 128;
-inline constexpr std::size_t kShortPayloadBytes = kShortCellBytes - kCellHeaderBytes;
-inline constexpr std::uint32_t kShortCellsPerPair = 64;  // 8 KiB more per ordered pair
+inline constexpr std::size_t kCellsPerPair = 16;         // 8 KiB per ordered pair
+inline constexpr std::uint32_t kShortCellsPerPair = 64;  // 32 KiB more per ordered pair
 inline constexpr std::size_t kSlotHeaderBytes = 64;
 // Connections of an ordered pair: those that plans share out, and one for sends and receives.
 inline constexpr std::uint32_t kPlanConnectionsPerPair = 8;
@@ -54,13 +52,6 @@ struct Cell {
   std::byte payload[kCellPayloadBytes];
 };
 static_assert(sizeof(Cell) == kCellBytes);
-
-struct ShortCell {
-  Word epoch;
-  Word signature;
-  std::byte payload[kShortPayloadBytes];
-};
-static_assert(sizeof(ShortCell) == kShortCellBytes);
 
 // Says where one plan puts one connection. Same at both ends, on all ranks, by construction.
 struct ConnectionSpec {
@@ -127,9 +118,9 @@ struct Connection {
   std::uint64_t slot_bytes = 0;
   Cell* cells = nullptr;       // kFlagged: first cell
   std::byte* arena = nullptr;  // kSlots: first slot
-  // kFlagged: slots of one short cell each, in the place of `cells` while is_short; null: it has
-  // none. The number of those that are not in use is other_slots.
-  ShortCell* short_cells = nullptr;
+  // kFlagged: slots of one cell each, in the place of `cells` while is_short; null: it has none.
+  // The number of those that are not in use is other_slots.
+  Cell* short_cells = nullptr;
   std::uint32_t other_slots = 0;
   bool is_short = false;
   ConnectionWords* words = nullptr;

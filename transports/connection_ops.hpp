@@ -53,10 +53,10 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
   return *reinterpret_cast<SlotHeader*>(c.arena + slot * c.slot_bytes);
 }
 
-// The first cell of a slot; of a short one no more than kShortCellBytes.
+// The first cell of a slot.
 [[nodiscard]] TUTTI_HD inline Cell* cell_of(const Connection& c, std::uint32_t slot) {
 #if !TUTTI_ON_DEVICE
-  if (c.is_short) return reinterpret_cast<Cell*>(c.short_cells + slot);
+  if (c.is_short) return c.short_cells + slot;
 #endif
   return c.cells + std::size_t{slot} * c.cells_per_slot;
 }
@@ -84,7 +84,7 @@ static_assert(sizeof(SlotHeader) <= kSlotHeaderBytes);
 // The most payload bytes that one message can carry.
 [[nodiscard]] TUTTI_HD inline std::uint64_t capacity_bytes(const Connection& c) {
   if (c.protocol != Protocol::kFlagged) return c.slot_bytes - kSlotHeaderBytes;
-  return c.is_short ? kShortPayloadBytes : std::uint64_t{c.cells_per_slot} * kCellPayloadBytes;
+  return std::uint64_t{c.is_short ? 1 : c.cells_per_slot} * kCellPayloadBytes;
 }
 
 // Before begin_operation: do all messages of the operation lie in short cells? Of a connection

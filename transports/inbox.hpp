@@ -24,10 +24,10 @@ inline constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{1} << 40;
 // Holds the words that one source rank writes (the receiver writes `consumed`).
 struct PairArea {
   ConnectionWords words[kMaxConnectionsPerPair];
-  ShortCell short_cells[kShortCellsPerPair];
+  Cell short_cells[kShortCellsPerPair];
   Cell cells[kCellsPerPair];
 };
-static_assert(sizeof(PairArea) == 17 * 1024 + 128);
+static_assert(sizeof(PairArea) == 41 * 1024 + 128);
 
 struct InboxLayout {
   std::int32_t ranks = 0;

@@ -47,7 +47,7 @@ void add_ops(StraightLine& line, std::uint16_t step) {
                         .message = static_cast<std::uint16_t>(StraightPlace::kFirstMessage + which),
                         .mask = end->slots - 1,
                         .stride = static_cast<std::uint32_t>(
-                            end->is_short ? kShortCellBytes : end->cells_per_slot * kCellBytes),
+                            (end->is_short ? 1 : end->cells_per_slot) * kCellBytes),
                         .cells = reinterpret_cast<std::byte*>(cell_of(*end, 0)),
                         .state = end->state,
                         .connection = end,

@@ -149,7 +149,7 @@ double small_call_ns(const Settings& settings, const Contender& contender, const
                                         beyond(counts.path_steps, counts.depth + 1));
   if (counts.ranks == 2 && rooted) {
     const double piece = static_cast<double>(bytes) / counts.chunks;
-    if (piece * counts.max_message_chunks > kShortPayloadBytes) ns += costs.long_message_ns;
+    if (piece * counts.max_message_chunks > kCellPayloadBytes) ns += costs.long_message_ns;
     ns += piece * costs.beta_ns_per_byte * beyond(2 * counts.max_operands, counts.path_operands);
   }
   return ns;

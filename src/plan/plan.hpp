@@ -101,10 +101,10 @@ struct Plan {
   // The cut of a call's data, `count` as in Call, with the fewest slices with which every message
   // fits. More than kMaxSlices: refuse the call.
   [[nodiscard]] std::uint64_t slices_for(std::uint64_t count, std::size_t element_bytes) const;
-  // Is no message of a call with this cut longer than a short cell holds? Alike on all ranks.
+  // Is no message of a call with this cut longer than a cell holds? Alike on all ranks.
   [[nodiscard]] bool has_short_messages(const UniformCut& cut, std::size_t element_bytes) const {
     return options.protocol == Protocol::kFlagged &&
-           shape.max_message_chunks * cut.max_slice_count() * element_bytes <= kShortPayloadBytes;
+           shape.max_message_chunks * cut.max_slice_count() * element_bytes <= kCellPayloadBytes;
   }
   [[nodiscard]] UniformCut cut_of(std::uint64_t count, std::size_t element_bytes,
                                   std::uint64_t slices) const;

@@ -170,8 +170,8 @@ TEST(RepeatsRooted, WhoWaitsForLongGoesOnWhereItWas) {
 TEST(RepeatsRooted, WhoSendsOneWayRunsAhead) {
   with_two([](Rank rank, Member& member, std::barrier<>& together) {
     ASSERT_TRUE(member.communicator->set_algorithm("one_shot@flagged"));
-    for (const std::size_t count : {2, 28, 29, 100, 2}) {
-      const std::size_t calls = count <= 28 ? kShortCellsPerPair : 8;
+    for (const std::size_t count : {2, 28, 124, 125, 200, 2}) {
+      const std::size_t calls = count <= 124 ? kShortCellsPerPair : 8;
       member.in.assign(count, 0);
       member.out.assign(count, 0);
       const Call call = broadcast_of(member, 0);

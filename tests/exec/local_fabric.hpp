@@ -91,7 +91,7 @@ class LocalFabric {
     explicit Pair(std::size_t count) : cells(count) {}
     ConnectionWords words[kMaxConnectionsPerPair] = {};
     std::vector<Cell> cells;
-    ShortCell short_cells[kShortCellsPerPair] = {};
+    Cell short_cells[kShortCellsPerPair] = {};
   };
   std::int32_t ranks_;
   PeerAccess access_;

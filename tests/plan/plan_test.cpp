@@ -434,7 +434,7 @@ TEST(Plan, AMessageIsShortWhereACellHoldsIt) {
   const Plan plan =
       *compile_plan(**find_algorithm("butterfly"), problem, {.protocol = Protocol::kFlagged}, 1);
   ASSERT_EQ(plan.shape.max_message_chunks, 2U);
-  for (const auto& [count, is_short] : {std::pair{14U, true}, std::pair{15U, false}})
+  for (const auto& [count, is_short] : {std::pair{62U, true}, std::pair{63U, false}})
     EXPECT_EQ(plan.has_short_messages(plan.cut_of(count, 4, 1), 4), is_short) << count;
 }
 

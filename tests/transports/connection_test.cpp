@@ -17,7 +17,7 @@ namespace {
 // Both ends of one pair's connections in this process's memory.
 struct Pair {
   std::unique_ptr<Cell[]> cells = std::make_unique<Cell[]>(kCellsPerPair);
-  std::unique_ptr<ShortCell[]> short_cells = std::make_unique<ShortCell[]>(kShortCellsPerPair);
+  std::unique_ptr<Cell[]> short_cells = std::make_unique<Cell[]>(kShortCellsPerPair);
   alignas(64) std::byte arena[8 * 1024] = {};
   ConnectionWords words{};
   ConnectionState sent, received;
@@ -102,7 +102,7 @@ TEST(ConnectionLayout, ShortCellsAreInThePlaceOfTheOthersAndGoAgain) {
   begin_operation(c, 1);
   EXPECT_EQ(c.slots, 64U);
   EXPECT_EQ(send_slot(c).base, pair.short_cells[13].payload);
-  EXPECT_EQ(capacity_bytes(c), 112U);
+  EXPECT_EQ(capacity_bytes(c), 496U);
   for (const bool twice : {false, true}) {
     use_short_cells(c, false);
     begin_operation(c, 2);
