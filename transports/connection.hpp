@@ -14,9 +14,10 @@
 // Flagged: a message is cells of 512 bytes: {epoch, signature, 496 bytes}. The epoch is the last
 //   word written and lies in the payload's first line: one coherence transfer for up to 48 bytes.
 //   Flag memory never holds another format; epochs never repeat in a cell (see make_epoch).
-//   Where the ends share memory, an operation of short messages, of one cell each, uses the short
-//   cells, of which a connection has many: so who sends one way runs ahead, and ranks that share a
-//   core change seldom. Both ends know the operation's messages, and so its cells.
+//   Where the ends share memory, an operation of short messages, of one cell each, uses cells of
+//   their own ("short cells"), of which a connection has many: so who sends one way runs ahead, and
+//   ranks that share a core change seldom. Both ends know the operation's messages, and so its
+//   cells.
 // Slots: a message is one slot in the receiver's inbox arena, {signature, bytes, pad to 64 bytes,
 //   payload}; its number is published in a line of its own.
 // One thread at a time per end. Nothing here allocates, locks or waits.

@@ -16,8 +16,8 @@ struct HostCosts {
   double switch_ns = 0;  // a core given to another rank, where ranks outnumber cores
   // Of small calls among ranks that have cores of their own (plan/choice.cpp): what several slices,
   // or one in peers' memory, take beyond one that repeats; what a rooted call takes there instead;
-  // each step beside those of the path; and a message that fits into no short cell where one would
-  // do. They are the library's own code, so a calibration leaves them as they are.
+  // each step beside those of the path; and a message of more than one cell. They are the library's
+  // own code, so a calibration leaves them as they are.
   double slices_ns = 0, rooted_ns = 0, other_message_ns = 0, long_message_ns = 0;
   // The additional costs of an operand in a peer's memory.
   double remote_ns = 0;

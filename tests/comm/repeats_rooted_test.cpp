@@ -193,10 +193,10 @@ TEST(RepeatsRooted, WhoSendsOneWayRunsAhead) {
 // The one looks into short cells, the other has sent in others: nothing comes, and the pages tell,
 // however far ahead the root is.
 TEST(RepeatsRooted, CallsOfUnlikeLengthAreToldWhereverTheirMessagesLie) {
-  for (const std::size_t of_root : {4, 100})
+  for (const std::size_t of_root : {4, 200})
     with_two([&](Rank rank, Member& member, std::barrier<>&) {
       ASSERT_TRUE(member.communicator->set_algorithm("one_shot@flagged"));
-      const std::size_t count = rank == 0 ? of_root : 104 - of_root;
+      const std::size_t count = rank == 0 ? of_root : 204 - of_root;
       member.in.assign(count, 1);
       member.out.assign(count, 0);
       const Call call = broadcast_of(member, 0);
@@ -205,7 +205,7 @@ TEST(RepeatsRooted, CallsOfUnlikeLengthAreToldWhereverTheirMessagesLie) {
           if (const Status status = member.ordinary(call); !status)
             member.message = status.error().message;
       EXPECT_THAT(member.message, HasSubstr("broadcast #4 count 4 float root 0"));
-      EXPECT_THAT(member.message, HasSubstr("broadcast #4 count 100 float root 0"));
+      EXPECT_THAT(member.message, HasSubstr("broadcast #4 count 200 float root 0"));
     });
 }
 

@@ -124,10 +124,10 @@ TEST(MachineProfile, MistakesAreToldWithFileAndPlace) {
     const auto profile = parse_profile(text, "p.json");
     return profile ? std::string("accepted") : profile.error().message;
   };
-  EXPECT_THAT(refused("\"tutti_profile\": 4", "\"tutti_profile\": 9"),
+  EXPECT_THAT(refused("\"tutti_profile\": 5", "\"tutti_profile\": 9"),
               HasSubstr("p.json: /tutti_profile: the profile has layout 9"));
   // Its cost per byte held for messages too.
-  EXPECT_THAT(refused("\"tutti_profile\": 4", "\"tutti_profile\": 1"),
+  EXPECT_THAT(refused("\"tutti_profile\": 5", "\"tutti_profile\": 1"),
               HasSubstr("tutti-tune again"));
   EXPECT_THAT(refused("\"alpha_ns\": 77", "\"alpha_ns\": -77"),
               HasSubstr("p.json: /costs/slots/alpha_ns"));

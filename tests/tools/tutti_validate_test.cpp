@@ -138,7 +138,7 @@ TEST(TuttiValidate, LearnsWhatIsNotForcedInWindows) {
   ASSERT_EQ((testing::run_command("echo '{\"tutti_profile\": 3}' > " + path, status), status), 0);
   EXPECT_EQ(testing::run_command(learn, status),
             "tutti-validate: " + path +
-                ": /tutti_profile: the profile has layout 3, but this library reads layout 4; run "
+                ": /tutti_profile: the profile has layout 3, but this library reads layout 5; run "
                 "tutti-tune again\n");
   EXPECT_EQ(status, 2);
   EXPECT_EQ(testing::run_command("cat " + path, status), "{\"tutti_profile\": 3}\n");

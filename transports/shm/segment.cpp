@@ -20,7 +20,7 @@ namespace tutti::shm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x314d48535f495454;  // "TTI_SHM1"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;                 // 2: short cells of 128 bytes
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr unsigned kNoExecSeal = 0x0008U;  // MFD_NOEXEC_SEAL, Linux 6.3; older kernels say EINVAL
 constexpr int kNameAttempts = 16;
@@ -142,8 +142,8 @@ Result<OpenedFd> open_backing(Rank rank, Backing backing) {
                  errno);
 }
 
-// The fd is a file of the right kind and size that cannot shrink under us.
-Status check_fd(int fd, std::uint64_t bytes, Rank rank) {
+// Of a file of the right kind, which cannot shrink under us: its bytes.
+Result<std::uint64_t> bytes_of_file(int fd, Rank rank) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return refused("cannot examine a peer's segment", errno);
   if (!S_ISREG(info.st_mode) || info.st_nlink != 0) {
@@ -153,13 +153,6 @@ Status check_fd(int fd, std::uint64_t bytes, Rank rank) {
                                   rank),
                       rank);
   }
-  if (static_cast<std::uint64_t>(info.st_size) != bytes) {
-    return make_error(Code::kInvalidUsage,
-                      fmt::format("the segments of rank {} have {} bytes, but this rank expects "
-                                  "{}: set TUTTI_ARENA_BYTES to the same value on all ranks",
-                                  rank, info.st_size, bytes),
-                      rank);
-  }
   if (is_unsealed(fd)) {
     return make_error(Code::kRemoteError,
                       fmt::format("the segment of rank {} is not sealed: it could shrink while "
@@ -167,7 +160,7 @@ Status check_fd(int fd, std::uint64_t bytes, Rank rank) {
                                   rank),
                       rank);
   }
-  return {};
+  return static_cast<std::uint64_t>(info.st_size);
 }
 
 }  // namespace
@@ -190,17 +183,19 @@ Result<SegmentFile> SegmentFile::create(const InboxLayout& layout, std::int32_t 
 
 Result<SegmentFile> SegmentFile::map(UniqueFd fd, const InboxLayout& layout, std::int32_t places,
                                      Rank rank) {
-  TUTTI_TRY(check_fd(fd.get(), bytes_of(layout, places), rank));
-  FileHeader header{};
-  const bool read = ::pread(fd.get(), &header, sizeof header, 0) == sizeof header;
-  if (!read || header.magic != kMagic || header.version != kVersion || header.places != places) {
+  const auto unlike = [&] {
     return make_error(
         Code::kRemoteError,
         fmt::format("the descriptor that rank {} sent does not hold the {} segments of this host "
                     "of version {}: run the same library on all ranks",
                     rank, places, kVersion),
         rank);
-  }
+  };
+  TUTTI_TRY_ASSIGN(const std::uint64_t bytes, bytes_of_file(fd.get(), rank));
+  FileHeader header{};
+  const bool read = ::pread(fd.get(), &header, sizeof header, 0) == sizeof header;
+  if (!read || header.magic != kMagic || header.version != kVersion || header.places != places)
+    return unlike();
   if (header.ranks != layout.ranks || header.arena_bytes != layout.arena_bytes) {
     return make_error(
         Code::kInvalidUsage,
@@ -210,6 +205,7 @@ Result<SegmentFile> SegmentFile::map(UniqueFd fd, const InboxLayout& layout, std
                     rank, header.ranks, header.arena_bytes, layout.ranks, layout.arena_bytes),
         rank);
   }
+  if (bytes != bytes_of(layout, places)) return unlike();
   return map_file(std::move(fd), false, layout, places);
 }
 

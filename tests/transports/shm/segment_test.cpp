@@ -129,6 +129,13 @@ TEST_P(SegmentBacking, AnotherLayoutIsRefused) {
   const auto other_ranks = map_copy(*own, shifted);
   ASSERT_FALSE(other_ranks);
   EXPECT_EQ(other_ranks.error().code, Code::kInvalidUsage);
+  // An older library's file has another size, too.
+  const std::uint32_t version = 2;
+  ASSERT_EQ(::pwrite(own->fd(), &version, sizeof version, offsetof(FileHeader, version)),
+            ssize_t{sizeof version});
+  const auto older = map_copy(*own, {3, 128 * 1024});
+  ASSERT_FALSE(older);
+  EXPECT_NE(older.error().message.find("run the same library"), std::string::npos);
   const std::uint64_t nothing = 0;
   ASSERT_EQ(::pwrite(own->fd(), &nothing, sizeof nothing, 0), ssize_t{sizeof nothing});
   const auto no_header = map_copy(*own);
