@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "common/bytes_flag.hpp"
 #include "common/contest.hpp"
 #include "common/flags.hpp"
 #include "common/launch.hpp"
@@ -267,7 +268,7 @@ int main(int argc, char** argv) {
   app.add_option("--procs", options.procs, "process counts, e.g. 2,4,8")
       ->delimiter(',')
       ->check(CLI::Range(2, 256));
-  const auto bytes = CLI::AsSizeValue(false);
+  const auto bytes = as_bytes();
   app.add_option("-b,--minbytes", options.contest.min_bytes)->transform(bytes)->default_val(8);
   app.add_option("-e,--maxbytes", options.contest.max_bytes)
       ->transform(bytes)

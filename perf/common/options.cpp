@@ -9,6 +9,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "common/bytes_flag.hpp"
 #include "common/flags.hpp"
 
 namespace tutti::perf {
@@ -128,11 +129,15 @@ std::string read_memory(const Raw& raw, Options& options) {
   return {};
 }
 
+std::string no_size(std::string_view text) {
+  return fmt::format("'{}' is not a size; give a number, or one like 64K, 16M or 1G", text);
+}
+
 std::string read_sizes(const Raw& raw, Options& options) {
   const auto read = [](const std::string& text, const char* flag, std::uint64_t& out) {
     const auto bytes = parse_bytes(text);
     if (bytes) out = *bytes;
-    return bytes ? std::string() : fmt::format("{}: '{}' is not a size", flag, text);
+    return bytes ? std::string() : fmt::format("{}: {}", flag, no_size(text));
   };
   if (auto error = read(raw.min_bytes, "-b", options.min_bytes); !error.empty()) return error;
   if (auto error = read(raw.max_bytes, "-e", options.max_bytes); !error.empty()) return error;
@@ -366,6 +371,16 @@ std::string apply_environment(Options& options,
   const char* const algorithm = getenv_like("TUTTI_ALGO");
   if (options.algorithm.empty() && algorithm != nullptr) options.algorithm = algorithm;
   return {};
+}
+
+CLI::Validator as_bytes() {
+  return {[](std::string& text) {
+            const auto bytes = parse_bytes(text);
+            if (!bytes) return no_size(text);
+            text = std::to_string(*bytes);
+            return std::string();
+          },
+          "BYTES"};
 }
 
 std::optional<std::uint64_t> parse_bytes(std::string_view text) {

@@ -147,6 +147,12 @@ std::optional<std::string> profile_path(std::string_view setting) {
                      fingerprint_of(describe_machine()));
 }
 
+std::optional<std::string> profile_to_write() {
+  const char* const setting = std::getenv("TUTTI_PROFILE");
+  const bool named = setting != nullptr && *setting != 0 && std::string_view(setting) != "off";
+  return profile_path(named ? setting : "auto");
+}
+
 Result<MachineProfile> parse_profile(std::string_view text, const std::string& file) {
   TUTTI_TRY_ASSIGN(const json root, parse_json(text, file));
   TUTTI_TRY_ASSIGN(const JsonReader top,

@@ -63,6 +63,9 @@ struct MachineProfile {
 // `setting` as TUTTI_PROFILE: a path; "auto" for the user's own, under XDG_CACHE_HOME or
 // ~/.cache; nothing for "off" and where there is no home.
 [[nodiscard]] std::optional<std::string> profile_path(std::string_view setting);
+// The file that this process's jobs read, by TUTTI_PROFILE; where that is "off", the user's own.
+// Nothing where there is no home.
+[[nodiscard]] std::optional<std::string> profile_to_write();
 
 // Errors: kSystemError where the file cannot be read or written; kInvalidArgument with file and
 // place for what is no profile, and for one of another machine.

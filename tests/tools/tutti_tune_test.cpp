@@ -125,6 +125,12 @@ TEST(TuttiTune, WritesAProfileThatTheLibraryPricesWith) {
   EXPECT_EQ(status, 0) << damaged;
   EXPECT_THAT(damaged, ::testing::HasSubstr(path + ": /tutti_profile: the profile has layout 7"));
   EXPECT_THAT(damaged, ::testing::HasSubstr("prices by the built-in costs"));
+  // As the damaged one says, tuning again mends it: the file that jobs read is the one written.
+  const std::string mended =
+      testing::run_command("TUTTI_PROFILE=" + path + " " TUTTI_TUNE " --seconds 0.3", status);
+  EXPECT_EQ(status, 0) << mended;
+  EXPECT_THAT(mended, ::testing::HasSubstr("written to " + path + "; the automatic choice uses"));
+  EXPECT_TRUE(read_profile(path));
   std::filesystem::remove_all(folder);
 }
 

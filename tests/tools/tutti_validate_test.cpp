@@ -100,6 +100,15 @@ TEST(TuttiValidate, WritesABundleThatTuttiSimReplaysAndTeachesTheProfile) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(TuttiValidate, WhatIsNoSizeIsRefused) {
+  int status = 0;
+  EXPECT_EQ(
+      testing::run_command(TUTTI_VALIDATE " --procs 2 -b -8", status),
+      "tutti-validate: --minbytes: '-8' is not a size; give a number, or one like 64K, 16M or "
+      "1G (see tutti-validate --help)\n");
+  EXPECT_EQ(status, 2);
+}
+
 TEST(TuttiValidate, LearnsOnlyWhatHoldsWithinAHost) {
   int status = 0;
   EXPECT_EQ(

@@ -153,6 +153,12 @@ int fail(const Error& error) {
 
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
+  const auto path = options.output.empty() ? profile_to_write() : std::optional(options.output);
+  if (!path && !options.dry_run)
+    return fail({Code::kInvalidArgument,
+                 "neither XDG_CACHE_HOME nor HOME is set; name the file with --output", kNoRank});
+  const char* const setting = std::getenv("TUTTI_PROFILE");
+  const bool off = setting != nullptr && std::string_view(setting) == "off";
   // The measurement must not depend on an earlier profile, nor on what the user forces.
   perf::force_nothing();
   ::setenv("TUTTI_PROFILE", "off", 1);
@@ -178,10 +184,6 @@ int run(const Options& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("{}: measured and fitted in {:.1f} s\n", profile.machine, seconds);
   if (options.dry_run) return EXIT_SUCCESS;
-  const auto path = options.output.empty() ? profile_path("auto") : options.output;
-  if (!path)
-    return fail({Code::kInvalidArgument,
-                 "neither XDG_CACHE_HOME nor HOME is set; name the file with --output", kNoRank});
   // What other programs measured of the machine stays, if it can be read.
   if (Result<MachineProfile> known = read_profile(*path)) {
     profile.device = std::move(known->device);
@@ -191,8 +193,9 @@ int run(const Options& options) {
   }
   if (const Status written = write_profile(profile, *path); !written) return fail(written.error());
   fmt::print("written to {}{}\n", *path,
-             options.output.empty() ? "; the automatic choice uses it from now on"
-                                    : "; set TUTTI_PROFILE to use it");
+             !options.output.empty() ? "; set TUTTI_PROFILE to use it"
+             : off ? "; the automatic choice uses it where TUTTI_PROFILE is not off"
+                   : "; the automatic choice uses it from now on");
   return EXIT_SUCCESS;
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/host.hpp"
 #include "base/text.hpp"
+#include "common/bytes_flag.hpp"
 #include "common/contest.hpp"
 #include "common/flags.hpp"
 #include "common/launch.hpp"
@@ -66,9 +67,7 @@ Verdict judge(Collective collective, const perf::ContestSize& size) {
 
 // The profile that jobs of this user read.
 Result<std::string> learnt_path() {
-  const char* const setting = std::getenv("TUTTI_PROFILE");
-  const bool named = setting != nullptr && *setting != 0 && std::string_view(setting) != "off";
-  if (auto path = profile_path(named ? setting : "auto")) return *std::move(path);
+  if (auto path = profile_to_write()) return *std::move(path);
   return make_error(Code::kInvalidArgument,
                     "--learn: neither XDG_CACHE_HOME nor HOME is set, so there is no place for a "
                     "profile; set one of them");
@@ -218,7 +217,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--procs", options.procs, "processes to fork; cannot be combined with a launcher")
       ->check(CLI::Range(2, 1024));
-  const auto bytes = CLI::AsSizeValue(false);
+  const auto bytes = tutti::perf::as_bytes();
   app.add_option("-b,--minbytes", options.contest.min_bytes)->transform(bytes)->default_val(8);
   app.add_option("-e,--maxbytes", options.contest.max_bytes)
       ->transform(bytes)
