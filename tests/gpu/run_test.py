@@ -207,6 +207,9 @@ class Results(InFolder):
             run = stages.Run(suite, {"emulated": emulated}, stages.Scale(), self.out, None)
             stages.judge_choice(run, {("auto", 8): auto, ("ring", 8): 1, ("tree", 8): 2}, "choice")
             self.assertEqual(suite.rows[-1].result, want, (emulated, auto))
+        before = len(suite.rows)
+        stages.judge_choice(run, {("auto", 8): 5}, "beside nothing")
+        self.assertEqual(len(suite.rows), before)
 
     def test_slow_is_half_again_worse_than_predicted(self):
         suite = self.suite({"a": {"us": 10}, "b": {"share": 60}})

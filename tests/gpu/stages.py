@@ -367,7 +367,8 @@ def hazards(run):
     part = "4 graphs, one hardware queue"
     done, _ = all_reduce(run, part, 30, ["-t", "4", "-b", "8", "-e", "8", "-n", "1", "-G", "2"],
                          extra={"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
-    refused = done.result == "failed" and "(invalid usage)" in done.text
+    refused = (done.result == "failed" and "(invalid usage)" in done.text
+               and not run.emulated)  # which has queues enough
     run.suite.row(part, "passed" if refused else done.result, done.seconds, complaint(done.text))
 
 
