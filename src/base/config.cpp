@@ -338,14 +338,16 @@ const Result<Config>& process_config() {
 }
 
 std::vector<UnknownVariable> unknown_variables(const char* const* environment) {
-  constexpr std::size_t kFarthest = 3;  // edits; more is not a slip of the keyboard
+  constexpr std::string_view kPrefix = "TUTTI_";
   std::vector<UnknownVariable> unknown;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
     const std::string_view name = entry.substr(0, std::min(entry.find('='), std::size_t{128}));
-    if (!name.starts_with("TUTTI_")) continue;
+    if (!name.starts_with(kPrefix)) continue;
     UnknownVariable found{std::string(name), ""};
-    std::size_t nearest = kFarthest + 1;
+    // Three edits, or a third of what follows the prefix: more is not a slip of the keyboard.
+    const std::size_t farthest = std::min<std::size_t>(3, (name.size() - kPrefix.size()) / 3);
+    std::size_t nearest = farthest + 1;
     for (const ConfigVariable& variable : kTable) {
       const std::size_t distance = edit_distance(name, variable.name);
       if (distance < nearest) {
