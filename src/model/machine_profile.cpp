@@ -147,6 +147,12 @@ std::optional<std::string> profile_path(std::string_view setting) {
                      fingerprint_of(describe_machine()));
 }
 
+std::optional<std::string> profile_to_read(std::string_view setting) {
+  std::optional<std::string> path = profile_path(setting);
+  if (path && setting == "auto" && ::access(path->c_str(), F_OK) != 0) return std::nullopt;
+  return path;
+}
+
 std::optional<std::string> profile_to_write() {
   const char* const setting = std::getenv("TUTTI_PROFILE");
   const bool named = setting != nullptr && *setting != 0 && std::string_view(setting) != "off";

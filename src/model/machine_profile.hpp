@@ -52,6 +52,8 @@ struct MachineProfile {
   double residual = 0;                 // median of |predicted / measured - 1| over the fit's points
   std::vector<MeasuredPlan> measured;  // whole operations, where somebody measured them
   std::optional<DeviceProfile> device = std::nullopt;  // nothing: nobody has measured one
+  // False: only devices were measured, and the other costs are the library's.
+  [[nodiscard]] bool has_host() const { return costs != prior_costs() || !measured.empty(); }
   bool operator==(const MachineProfile&) const = default;
 };
 
@@ -63,6 +65,8 @@ struct MachineProfile {
 // `setting` as TUTTI_PROFILE: a path; "auto" for the user's own, under XDG_CACHE_HOME or
 // ~/.cache; nothing for "off" and where there is no home.
 [[nodiscard]] std::optional<std::string> profile_path(std::string_view setting);
+// The file that a job reads by `setting`: one that was named, or the user's own if there is one.
+[[nodiscard]] std::optional<std::string> profile_to_read(std::string_view setting);
 // The file that this process's jobs read, by TUTTI_PROFILE; where that is "off", the user's own.
 // Nothing where there is no home.
 [[nodiscard]] std::optional<std::string> profile_to_write();

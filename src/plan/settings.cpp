@@ -2,7 +2,6 @@
 #include "plan/settings.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -98,9 +97,8 @@ std::vector<MeasuredPlan> apply_profile(const Config& config, const Log& log, Se
   };
   tell(settings.cost_source, "the built-in costs");
   tell(settings.device_cost_source, kPriorDeviceSource);
-  const std::optional<std::string> path = profile_path(config.profile);
-  const bool asked = config.profile != "auto" && config.profile != "off";
-  if (!path || (!asked && ::access(path->c_str(), F_OK) != 0)) return {};
+  const std::optional<std::string> path = profile_to_read(config.profile);
+  if (!path) return {};
   Result<MachineProfile> profile = read_profile(*path);
   if (!profile) {
     TUTTI_LOG(log, LogLevel::kWarn, "{}; the library uses its built-in costs",
@@ -109,9 +107,7 @@ std::vector<MeasuredPlan> apply_profile(const Config& config, const Log& log, Se
   }
   const std::string source =
       fmt::format("the profile {} of {}", fingerprint_of(profile->machine), profile->created);
-  // Where only devices were measured, the others are still those of the library.
-  if (profile->costs != prior_costs() || !profile->measured.empty())
-    tell(settings.cost_source, source);
+  if (profile->has_host()) tell(settings.cost_source, source);
   settings.costs = profile->costs;
   if (profile->device) {
     settings.device_costs = profile->device->costs;

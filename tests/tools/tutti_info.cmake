@@ -2,7 +2,7 @@
 if(TARGET tutti-info)
   find_package(nlohmann_json REQUIRED)
   tutti_test(tutti_info_test SOURCES tutti_info_test.cpp
-             LINK tutti_algorithms tutti_base nlohmann_json::nlohmann_json)
+             LINK tutti_algorithms tutti_model tutti_base nlohmann_json::nlohmann_json)
   tutti_test(tutti_info_ranks_test SOURCES tutti_info_ranks_test.cpp
              LINK tutti tutti_base nlohmann_json::nlohmann_json)
   tutti_test(tutti_info_flight_test SOURCES tutti_info_flight_test.cpp

@@ -10,6 +10,8 @@
 
 #include "algorithms/algorithm.hpp"
 #include "base/config.hpp"
+#include "model/machine_profile.hpp"
+#include "tests/folder.hpp"
 #include "tests/tools/command.hpp"
 
 namespace tutti {
@@ -67,6 +69,38 @@ TEST(TuttiInfo, JsonShowsWhatIsSet) {
     }
   }
   EXPECT_TRUE(found);
+}
+
+TEST(TuttiInfo, SaysWhichCostsAreTaken) {
+  const testing::Folder folder;
+  const std::string cache = "env -u TUTTI_PROFILE XDG_CACHE_HOME=" + folder.file("");
+  const auto costs_with = [](const std::string& environment) {
+    const Outcome outcome = run(environment, "--json");
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    const auto json = nlohmann::json::parse(outcome.output);
+    const bool refused = !json["warnings"].empty();
+    return (refused ? std::string(json["warnings"][0]) + "; " : "") +
+           std::string(json["machine"]["costs"]);
+  };
+  EXPECT_EQ(costs_with(cache), "built in");
+
+  const std::string file = folder.file("p.json");
+  const std::string named = "TUTTI_PROFILE=" + file;
+  EXPECT_EQ(costs_with(named),
+            file +
+                " cannot be read: No such file or directory; built in, since the profile cannot "
+                "be used: see the warning");
+  MachineProfile profile;
+  profile.machine = describe_machine();
+  profile.created = "2026-11-28";
+  ASSERT_TRUE(write_profile(profile, file));
+  EXPECT_EQ(costs_with(named), "built in; of devices " + file + ", measured 2026-11-28");
+  profile.costs.slotted.step_ns += 1;
+  ASSERT_TRUE(write_profile(profile, file));
+  EXPECT_EQ(costs_with(named), file + ", measured 2026-11-28");
+  profile.machine = "another";
+  ASSERT_TRUE(write_profile(profile, file));
+  EXPECT_THAT(costs_with(named), HasSubstr("the profile was measured on another machine"));
 }
 
 TEST(TuttiInfo, SaysByWhichWayMessagesTravelAndWhy) {

@@ -14,6 +14,7 @@
 #include "base/host.hpp"
 #include "device/platform.hpp"
 #include "kernels/reduce_copy.hpp"
+#include "model/machine_profile.hpp"
 #include "plan/settings.hpp"
 #include "topology/hwloc_reader.hpp"
 #include "transports/registry.hpp"
@@ -177,6 +178,18 @@ std::vector<Fact> machine_facts(const Config& config) {
   return facts;
 }
 
+// As apply_profile() takes it, who goes on where the profile is refused.
+std::string costs_text(const Config& config, std::vector<std::string>& warnings) {
+  const std::optional<std::string> path = profile_to_read(config.profile);
+  if (!path) return "built in";
+  const Result<MachineProfile> profile = read_profile(*path);
+  if (profile)
+    return fmt::format("{}{}, measured {}", profile->has_host() ? "" : "built in; of devices ",
+                       *path, profile->created);
+  warnings.push_back(profile.error().message);
+  return "built in, since the profile cannot be used: see the warning";
+}
+
 std::string position_text(int rank, int ranks) {
   return rank < 0 ? std::string("not said")
                   : fmt::format("{} of {}", rank, ranks < 0 ? "?" : std::to_string(ranks));
@@ -236,6 +249,7 @@ Facts gather(const char* const* environment) {
     facts.launcher = launcher_facts(facts.warnings);
     facts.config_ok = facts.config_ok && facts.warnings.size() == before;
     facts.ways = way_facts(*config);
+    facts.machine.push_back({"costs", costs_text(*config, facts.warnings)});
   }
   for (const Algorithm* algorithm : all_algorithms())
     facts.algorithms.push_back({std::string(algorithm->name), std::string(algorithm->summary),
