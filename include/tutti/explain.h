@@ -8,8 +8,9 @@
  * cheaper by a few per cent. The name of a candidate forces it (tuttiCommSetAlgorithm, TUTTI_ALGO,
  * --algo), so that you can compare its price with a measurement.
  *
- * Calls with device memory are priced separately, with constants that have not been measured on any
- * device yet. tuttiExplain covers them, tuttiGetCandidates does not.
+ * Calls with device memory are priced separately, by the device costs of the machine's profile, or,
+ * where it has none, by predictions for an H100 that were not measured. tuttiExplain covers them,
+ * tuttiGetCandidates does not.
  *
  * Both functions are local and never wait for a peer; the first call of a size may take longer, to
  * count schedules. Call them on the thread that uses the communicator. They work on any rank.
