@@ -110,10 +110,7 @@ struct Lanes {
 class Node {
  public:
   Node(const Forest& forest, int tree, Rank rank)
-      : forest_(forest),
-        tree_(tree),
-        tag_(static_cast<Tag>(tree)),
-        half_(chunk(static_cast<std::uint32_t>(tree))) {
+      : tag_(static_cast<Tag>(tree)), half_(chunk(static_cast<std::uint32_t>(tree))) {
     const std::int32_t position = forest.position_of(tree, rank);
     const std::int32_t parent = parent_of(position, forest.size);
     parent_ = parent == 0 ? forest.above : forest.rank_at(tree, parent);
@@ -139,8 +136,6 @@ class Node {
   }
 
  private:
-  const Forest& forest_;
-  int tree_;
   Tag tag_;
   Span half_;
   Rank parent_ = kNoRank;
