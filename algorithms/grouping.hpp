@@ -20,8 +20,7 @@ class Grouping {
     std::exclusive_scan(sizes_.begin(), sizes_.end(), firsts_.begin(), 0);
     different_ = sizes_;
     std::ranges::sort(different_);
-    const auto rest = std::ranges::unique(different_);
-    different_.erase(rest.begin(), rest.end());
+    different_.erase(std::unique(different_.begin(), different_.end()), different_.end());
   }
 
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(sizes_.size()); }

@@ -310,8 +310,8 @@ class Rabenseifner final : public Algorithm {
     const CollectiveInfo& info = info_of(problem.collective);
     // A reduce-scatter of two ranks needs no room: each has one sum, the last.
     const bool keeps_sums = info.reduces() && (info.rooted || p > 2);
-    const int incoming =
-        info.reduces() ? std::bit_width(p) + std::popcount(p) - 2 : std::bit_width(p - 1);
+    const auto width = static_cast<int>(std::bit_width(info.reduces() ? p : p - 1));
+    const int incoming = info.reduces() ? width + std::popcount(p) - 2 : width;
     return {.algorithm = std::string(name),
             .collective = problem.collective,
             .ranks = problem.ranks,

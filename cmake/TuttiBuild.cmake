@@ -26,6 +26,7 @@ add_library(tutti_public INTERFACE)
 target_include_directories(tutti_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
 target_compile_options(tutti_options INTERFACE
                        $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra -Wconversion -Wshadow
+                         $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>  # as gcc has it
                          $<$<BOOL:${TUTTI_WERROR}>:-Werror> -fvisibility=hidden>
                        $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
                        # CMake 3.25 knows no C++20 of nvcc 13. Contraction would change bits.

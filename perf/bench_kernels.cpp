@@ -91,14 +91,19 @@ void run_memcpy(benchmark::State& state) {
 }
 
 #if defined(__x86_64__)
-#define TUTTI_HAND_LOOP(name, target_text)                                  \
-  __attribute__((target(target_text), optimize("O3"), noinline)) void name( \
-      float* d, const float* a, const float* b, std::size_t n) {            \
-    for (std::size_t i = 0; i < n; ++i) d[i] = a[i] + b[i];                 \
+#if defined(__clang__)  // it vectorizes without being told, and chooses the width itself
+#define TUTTI_VECTORIZED(target_text, gcc_text) target(target_text)
+#else
+#define TUTTI_VECTORIZED(target_text, gcc_text) target(target_text gcc_text), optimize("O3")
+#endif
+#define TUTTI_HAND_LOOP(name, target_text, gcc_text)                            \
+  __attribute__((TUTTI_VECTORIZED(target_text, gcc_text), noinline)) void name( \
+      float* d, const float* a, const float* b, std::size_t n) {                \
+    for (std::size_t i = 0; i < n; ++i) d[i] = a[i] + b[i];                     \
   }
-TUTTI_HAND_LOOP(hand_loop_avx512, "avx512f,prefer-vector-width=512")
-TUTTI_HAND_LOOP(hand_loop_avx2, "avx2")
-TUTTI_HAND_LOOP(hand_loop_scalar, "sse2")
+TUTTI_HAND_LOOP(hand_loop_avx512, "avx512f", ",prefer-vector-width=512")
+TUTTI_HAND_LOOP(hand_loop_avx2, "avx2", "")
+TUTTI_HAND_LOOP(hand_loop_scalar, "sse2", "")
 constexpr std::array<void (*)(float*, const float*, const float*, std::size_t), 3> kHandLoops{
     hand_loop_avx512, hand_loop_avx2, hand_loop_scalar};
 

@@ -66,8 +66,8 @@ Status initialize(tuttiComm_t* comm, const Join& join) {
   std::vector<UniqueId> unique(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i)
     std::memcpy(unique[i].bytes.data(), ids[i].internal, kUniqueIdBytes);
-  TUTTI_TRY(control::check_ids(unique, ranks).map_error([&](Error error) {
-    error.message = fmt::format("{}: {}", function, error.message);
+  TUTTI_TRY(control::check_ids(unique, ranks).map_error([&join](Error error) {
+    error.message = fmt::format("{}: {}", join.function, error.message);
     return error;
   }));
   const Group::Init create = [unique = std::move(unique), options, ranks = join.ranks,

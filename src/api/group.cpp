@@ -284,10 +284,11 @@ Status Group::run_inits() {
   Together inits("an initialization", [&](std::size_t i, const std::stop_token& cancel) {
     return inits_[i].run(*inits_[i].handle.comm, cancel);
   });
-  const auto others = std::ranges::stable_partition(inits_, &IssuedInit::blocking);
-  TUTTI_TRY(inits.run(inits_.size() - others.size()));
+  const auto others = std::stable_partition(inits_.begin(), inits_.end(),
+                                            [](const IssuedInit& init) { return init.blocking; });
+  TUTTI_TRY(inits.run(static_cast<std::size_t>(others - inits_.begin())));
   Status begun;
-  for (const IssuedInit& init : others) {
+  for (const IssuedInit& init : std::span(others, inits_.end())) {
     begun = start_later(init.handle, [run = init.run](tuttiComm& own) { return run(own, {}); });
     if (begun.error().code != Code::kInProgress) return begun;
   }

@@ -11,7 +11,8 @@ namespace tutti {
 PairFlow& PairConnections::make_flow(Rank peer, Collective direction) {
   if (flows_.empty()) flows_.resize(2 * static_cast<std::size_t>(members_.ranks()));
   std::unique_ptr<PairFlow>& flow = flows_[index_of(peer, direction)];
-  flow = std::make_unique<PairFlow>(peer, direction == Collective::kSend);
+  flow =
+      std::make_unique<PairFlow>(PairFlow{.peer = peer, .sends = direction == Collective::kSend});
   return *flow;
 }
 

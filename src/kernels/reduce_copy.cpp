@@ -3,6 +3,10 @@
 // does.
 #include "kernels/reduce_copy.hpp"
 
+#ifdef TUTTI_KERNELS_X86
+#include <cpuid.h>
+#endif
+
 #include <array>
 
 #include "base/config.hpp"
@@ -18,6 +22,14 @@ struct Isa {
   kernels::ConversionLookupFn conversion;
 };
 
+#ifdef TUTTI_KERNELS_X86
+// clang 14's __builtin_cpu_supports does not know it.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 // Widest first; the last one runs everywhere.
 constexpr Isa kIsas[] = {
 #ifdef TUTTI_KERNELS_X86
@@ -25,11 +37,10 @@ constexpr Isa kIsas[] = {
      [] {
        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+              __builtin_cpu_supports("avx2") && has_f16c();
      },
      kernels::lookup_avx512, kernels::lookup_avx512},
-    {IsaChoice::kAvx2,
-     [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); },
+    {IsaChoice::kAvx2, [] { return __builtin_cpu_supports("avx2") && has_f16c(); },
      kernels::lookup_avx2, kernels::lookup_avx2},
 #endif
     {IsaChoice::kScalar, [] { return true; }, kernels::lookup_scalar, kernels::lookup_scalar},

@@ -48,7 +48,7 @@ std::vector<std::uint32_t> groups_of(const Graph& graph, std::span<const DeviceI
 void begin_with_a_group(Order& order, std::span<const std::uint32_t> group_of) {
   auto begin = order.end();
   while (begin != order.begin() && group_of[*(begin - 1)] == group_of[order.front()]) --begin;
-  if (begin != order.begin()) std::ranges::rotate(order, begin);
+  if (begin != order.begin()) std::rotate(order.begin(), begin, order.end());
 }
 
 std::size_t count_crossings(const Order& order, std::span<const std::uint32_t> group_of) {

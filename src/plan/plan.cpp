@@ -114,8 +114,7 @@ std::vector<Edge> edges_of(const RankProgram& program, Rank rank, OperandKind ki
           edges.push_back(kind == OperandKind::kSend ? Edge{rank, operand.peer, operand.tag}
                                                      : Edge{operand.peer, rank, operand.tag});
   if (!std::ranges::is_sorted(edges)) std::ranges::sort(edges);
-  const auto repeated = std::ranges::unique(edges);
-  edges.erase(repeated.begin(), repeated.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   return edges;
 }
 

@@ -84,7 +84,7 @@ TEST(AllReduceVariants, ParametersRunAsTheyAreNamed) {
       {"hierarchical:inner=circulant:inner.radix=3:outer=circulant:outer.radix=4:groups=2x4", 8},
   };
   for (const auto& [name, ranks] : kVariants)
-    run_job(ranks, {}, [&](int rank, tuttiComm_t& comm) {
+    run_job(ranks, {}, [name = name, ranks = ranks](int rank, tuttiComm_t& comm) {
       ASSERT_EQ(tuttiCommSetAlgorithm(comm, std::string(name).c_str()), tuttiSuccess);
       for (const std::size_t count : kSizes) {
         const bool in_place = (static_cast<std::size_t>(rank) + count) % 2 == 0;

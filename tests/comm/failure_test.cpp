@@ -42,7 +42,8 @@ struct Mismatch {
 class MismatchTest : public ::testing::TestWithParam<std::tuple<int, Mismatch>> {};
 
 TEST_P(MismatchTest, EveryRankGetsAnErrorThatNamesBothSides) {
-  const auto& [ranks, mismatch] = GetParam();
+  const int ranks = std::get<0>(GetParam());
+  const Mismatch& mismatch = std::get<1>(GetParam());
 #if defined(__SANITIZE_THREAD__)
   // Plans that differ lay different connections over the same arena, so two ranks may write one
   // slot before the signatures are compared. Nobody can complete with what they wrote.

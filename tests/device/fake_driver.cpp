@@ -8,10 +8,10 @@ extern "C" {
 
 #define TUTTI_FAKE __attribute__((visibility("default")))
 
-TUTTI_FAKE alignas(64) char fake_device_memory[64];
-TUTTI_FAKE alignas(64) char fake_managed_memory[64];
-TUTTI_FAKE alignas(64) char fake_pool_memory[64];
-TUTTI_FAKE alignas(64) char fake_mapping[64];
+alignas(64) TUTTI_FAKE char fake_device_memory[64];
+alignas(64) TUTTI_FAKE char fake_managed_memory[64];
+alignas(64) TUTTI_FAKE char fake_pool_memory[64];
+alignas(64) TUTTI_FAKE char fake_mapping[64];
 
 namespace {
 

@@ -212,8 +212,8 @@ class PathWalk {
         for (const Operand& source : step.sources)
           if (source.kind == OperandKind::kRecv) inbox.push_back({source.peer, source.tag});
     std::ranges::sort(inbox, {}, &Queue::key);
-    const auto rest = std::ranges::unique(inbox, {}, &Queue::key);
-    inbox.erase(rest.begin(), rest.end());
+    const auto same = [](const Queue& a, const Queue& b) { return a.key() == b.key(); };
+    inbox.erase(std::unique(inbox.begin(), inbox.end(), same), inbox.end());
   }
 
   // Null: nobody receives it.

@@ -243,7 +243,7 @@ TEST(Price, ReplicasNeverMakeSlicesDearer) {
 TEST(Price, ACoreGoesRoundItsRanksForEachMessageOfThePath) {
   constexpr HostCosts kSwitch{.switch_ns = 100};
   for (const auto& [name, depth] : {std::pair{"one_shot", 1}, {"two_shot", 2}, {"ring", 6}}) {
-    const auto among = [&](std::int32_t cores) {
+    const auto among = [&, name = name](std::int32_t cores) {
       return PlanPrices(counted(name, 4), kSwitch, {.cores = cores}).at(4096, 1).time_ns;
     };
     EXPECT_DOUBLE_EQ(among(4), 0) << name;
@@ -257,7 +257,7 @@ TEST(Price, ACoreGoesRoundItsRanksForEachMessageOfThePath) {
 TEST(Price, CountsEachMessageWhereRanksOutnumberCores) {
   constexpr HostCosts kLines{.alpha_ns = 50};
   for (const auto& [name, messages] : {std::pair{"one_shot", 128 * 127}, {"butterfly", 128 * 7}}) {
-    const auto among = [&](std::int32_t cores) {
+    const auto among = [&, name = name](std::int32_t cores) {
       return PlanPrices(counted(name, 128), kLines, {.cores = cores}).at(8, 1).time_ns;
     };
     EXPECT_DOUBLE_EQ(among(2), 50.0 * messages / 2) << name;

@@ -63,8 +63,8 @@ Result<Columns> parse_header(std::string_view line, const std::string& file) {
 
 std::vector<Point> sorted(std::vector<Point> points) {
   std::ranges::stable_sort(points, {}, &Point::size_bytes);
-  const auto rest = std::ranges::unique(points, {}, &Point::size_bytes);
-  points.erase(rest.begin(), rest.end());
+  const auto same = [](const Point& a, const Point& b) { return a.size_bytes == b.size_bytes; };
+  points.erase(std::unique(points.begin(), points.end(), same), points.end());
   return points;
 }
 

@@ -86,10 +86,10 @@ int measure_all(const std::vector<Session>& all, double seconds, std::FILE* samp
   for (const Session& session : all) jobs[session.ranks].push_back(session);
   const double seconds_each = seconds / kPasses / static_cast<double>(all.size());
   for (int pass = 0; pass < kPasses; ++pass)
-    for (const auto& [ranks, sessions] : jobs) {
+    for (const auto& of_ranks : jobs) {
       const int status = perf::launch(
-          {.program = "tutti-tune", .processes = ranks},
-          [&](perf::Job& job) { return measure(job, sessions, seconds_each, samples); });
+          {.program = "tutti-tune", .processes = of_ranks.first},
+          [&](perf::Job& job) { return measure(job, of_ranks.second, seconds_each, samples); });
       if (status != 0) return status;
     }
   return 0;
