@@ -6,10 +6,8 @@
 #include <hwloc/distances.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +17,7 @@
 #include "base/text.hpp"
 #include "topology/figures.hpp"
 #include "topology/hwloc_check.hpp"
+#include "topology/hwloc_object.hpp"
 #include "topology/xml_file.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -40,10 +39,6 @@ struct DestroyTopology {
 };
 using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
-constexpr std::uint32_t kNvidia = 0x10de;
-constexpr std::uint32_t kAmd = 0x1002;
-constexpr std::uint32_t kClassNvSwitch = 0x0680;
-
 Result<Topology> new_topology() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0)
@@ -52,78 +47,6 @@ Result<Topology> new_topology() {
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_type_filter(raw, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
   return topology;
-}
-
-std::string info_of(hwloc_obj_t object, const char* name) {
-  const char* const value = hwloc_obj_get_info_by_name(object, name);
-  return value == nullptr ? std::string() : printable(value, 64);
-}
-
-int number_of(const std::string& text) {
-  int value = -1;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
-// The first child of I/O that fits.
-template <typename Fits>
-hwloc_obj_t find_osdev(hwloc_obj_t pci, Fits fits) {
-  for (hwloc_obj_t child = pci->io_first_child; child != nullptr; child = child->next_sibling)
-    if (child->type == HWLOC_OBJ_OS_DEVICE && fits(child)) return child;
-  return nullptr;
-}
-
-bool named(hwloc_obj_t object, std::string_view prefix) {
-  return object->name != nullptr && std::string_view(object->name).starts_with(prefix);
-}
-
-// GPUs that compute: 3D controllers and accelerators of the makers of such, and whatever a driver
-// for computing shows. Graphics for a board's console is none.
-bool is_gpu(hwloc_obj_t pci) {
-  constexpr unsigned kClass3d = 0x0302;
-  constexpr unsigned kClassDisplay = 0x0380;
-  constexpr unsigned kClassAccelerator = 0x1200;
-  const auto& ids = pci->attr->pcidev;
-  if ((ids.vendor_id == kNvidia || ids.vendor_id == kAmd) &&
-      (ids.class_id == kClass3d || ids.class_id == kClassDisplay ||
-       ids.class_id == kClassAccelerator))
-    return true;
-  return find_osdev(pci, [](hwloc_obj_t os) {
-           const char* const opencl = hwloc_obj_get_info_by_name(os, "OpenCLDeviceType");
-           return named(os, "cuda") || named(os, "nvml") || named(os, "rsmi") || named(os, "ze") ||
-                  (opencl != nullptr && std::string_view(opencl) == "GPU");
-         }) != nullptr;
-}
-
-bool is_nic(hwloc_obj_t pci) {
-  if ((pci->attr->pcidev.class_id >> 8) == 0x02) return true;
-  return find_osdev(pci, [](hwloc_obj_t os) {
-           return os->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK ||
-                  os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS;
-         }) != nullptr;
-}
-
-std::string bus_id_of(hwloc_obj_t pci) {
-  const auto& at = pci->attr->pcidev;
-  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.dev, at.func);
-}
-
-// Gb/s and the like from sysfs files: "100 Gb/sec (4X EDR)" and "25000" (Mb/s).
-std::optional<double> first_number(const std::string& path) {
-  std::ifstream file(path);
-  double value = 0;
-  if (!(file >> value) || !(value > 0)) return std::nullopt;
-  return value;
-}
-
-std::optional<double> live_rate(hwloc_obj_t os) {
-  const std::string name = os->name == nullptr ? std::string() : os->name;
-  if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS) {
-    const auto gigabits = first_number("/sys/class/infiniband/" + name + "/ports/1/rate");
-    return gigabits ? std::optional(*gigabits / 8) : std::nullopt;
-  }
-  const auto megabits = first_number("/sys/class/net/" + name + "/speed");
-  return megabits ? std::optional(*megabits / 8000) : std::nullopt;
 }
 
 class HwlocReader {
@@ -504,12 +427,6 @@ void HwlocReader::join_nvlinks() {
   const Distances found = matrix("NVLinkBandwidth");
   if (!found) return;
   const unsigned count = found->nbobjs;
-  const auto is_switch = [](hwloc_obj_t object) {
-    if (object->type != HWLOC_OBJ_PCI_DEVICE) return false;
-    if (object->subtype != nullptr && std::string_view(object->subtype) == "NVSwitch") return true;
-    return object->attr->pcidev.vendor_id == kNvidia &&
-           object->attr->pcidev.class_id == kClassNvSwitch;
-  };
   const auto is_gpu_here = [&](hwloc_obj_t object) {
     const auto at = at_.find(object->gp_index);
     return at != at_.end() && graph_.device(at->second).kind == DeviceKind::kGpu;
@@ -517,14 +434,14 @@ void HwlocReader::join_nvlinks() {
   std::uint32_t chips = 0;
   std::map<DeviceId, std::uint64_t> to_switch;
   for (unsigned i = 0; i < count; ++i) {
-    if (is_switch(found->objs[i])) ++chips;
+    if (is_nvswitch(found->objs[i])) ++chips;
     if (!is_gpu_here(found->objs[i])) continue;
     const DeviceId gpu = at_[found->objs[i]->gp_index];
     for (unsigned j = 0; j < count; ++j) {
       const std::uint64_t megabytes = found->values[i * count + j];
       if (i == j || megabytes == 0 || megabytes > 10'000'000) continue;
       const auto other = at_.find(found->objs[j]->gp_index);
-      if (is_switch(found->objs[j]))
+      if (is_nvswitch(found->objs[j]))
         to_switch[gpu] += megabytes;
       else if (other != at_.end() && other->second != gpu &&
                (j > i || !is_gpu_here(found->objs[j])))
