@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice among plans on devices: the blocks of a rank are kept busy, the price is that of the
-// busiest, and it is near the price of a walk through the same plan's steps.
+// busiest, and it is near the price of a walk through the same plan's steps; what a device cannot
+// do is not chosen, and names lead back.
 #include "device/choice.hpp"
 
 #include <fmt/core.h>
@@ -13,6 +14,7 @@
 
 #include "device/job.hpp"
 #include "lab/event_price.hpp"
+#include "tests/algorithms/direct_forms.hpp"
 #include "tests/lab/networks.hpp"
 
 namespace tutti::test {
@@ -174,6 +176,71 @@ TEST(DeviceChoice, IsByTheCostsThatItIsGiven) {
   costs = kPriorDeviceCosts;
   costs.slots.beta_ns_per_byte = 100 * costs.packets.beta_ns_per_byte;
   EXPECT_TRUE(device::in_packets(chosen(costs, kLarge)));
+}
+
+constexpr std::uint64_t kArena = 256 << 10;
+constexpr Problem kAmongEight{.collective = Collective::kAllReduce, .ranks = 8};
+
+Forced forced(std::string_view name) { return *parse_forced(name); }
+
+// They read the program's buffers, which another device need not reach.
+TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
+  bool seen = false;
+  for (const bool one_device : {true, false}) {
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .one_device = one_device});
+    for (std::uint64_t bytes = 4; bytes <= (256 << 20); bytes *= 2)
+      for (const char* const name : {"auto", "auto@direct"}) {
+        const auto chosen = choice.choose(forced(name), kAmongEight, bytes);
+        if (!chosen || chosen->options.protocol != Protocol::kDirect) continue;
+        EXPECT_TRUE(one_device) << name << ", " << bytes;
+        seen = true;
+      }
+    EXPECT_TRUE(
+        choice.choose(forced(std::string(test::direct_forms(Collective::kAllReduce).front()->name)),
+                      kAmongEight, 1 << 20));
+  }
+  EXPECT_TRUE(seen);
+}
+
+TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
+  bool seen = false;
+  for (const bool whole : {true, false}) {
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
+    for (std::uint64_t bytes = 4; bytes <= (1 << 20); bytes *= 2)
+      for (const char* const name : {"auto", "auto@flagged", "ring@flagged"}) {
+        const auto chosen = choice.choose(forced(name), kAmongEight, bytes);
+        if (!chosen || chosen->messages != device::Messages::kLl128) continue;
+        EXPECT_TRUE(whole) << name << ", " << bytes;
+        seen = true;
+      }
+  }
+  EXPECT_TRUE(seen);
+}
+
+TEST(DeviceChoice, WherePairsMayComeInPartsPacketsAreLl8) {
+  for (const bool whole : {true, false}) {
+    device::Choice choice(
+        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
+    const auto chosen = choice.choose(forced("auto@flagged"), kAmongEight, 8);
+    ASSERT_TRUE(chosen);
+    EXPECT_EQ(chosen->messages == device::Messages::kLl8, !whole) << chosen->name();
+  }
+}
+
+// A candidate's name forces that candidate.
+TEST(DeviceChoice, NamesLeadBack) {
+  device::Choice choice({.ranks = 8, .blocks_each = 16, .arena_bytes = kArena});
+  for (const std::uint64_t bytes : {64, 64 << 10, 16 << 20}) {
+    const std::vector<device::Candidate> all = *choice.price({}, kAmongEight, bytes);
+    for (const device::Candidate& one : all) {
+      const auto again = choice.choose(forced(one.name()), kAmongEight, bytes);
+      ASSERT_TRUE(again) << one.name();
+      EXPECT_EQ(again->name(), one.name());
+      EXPECT_EQ(again->messages, one.messages);
+    }
+  }
 }
 
 }  // namespace

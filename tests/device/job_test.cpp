@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of one process on emulated devices: every algorithm through choice, plans in device memory
 // and launches; ranks as threads and in one call; several devices; plans that take turns; captures
-// that are replayed; budgets; who does not come, calls another thing, or aborts.
+// that are replayed; blocks and queues; who does not come, calls another thing, or aborts.
 #include "device/job.hpp"
 
 #include <fmt/core.h>
@@ -543,28 +543,6 @@ TEST(DeviceJob, ADeviceHasRoomForSoManyBlocks) {
   EXPECT_TRUE((*refused)->prepare());
 }
 
-// docs/design.md says how many. Those that are to leave blocks to others take a fixed number.
-TEST(DeviceBudget, NineCommunicatorsOfOneRankShareADevice) {
-  constexpr int kDevice = 1000, kBlocks = 132;
-  std::vector<int> counts;
-  std::vector<device::Reservation> all;
-  const auto take = [&](const device::BlockRange& range) {
-    auto taken = device::Reservation::take(kDevice, kBlocks, 1, range);
-    if (!taken) return false;
-    counts.push_back(taken->count());
-    all.push_back(*std::move(taken));
-    return true;
-  };
-  while (take({})) {
-  }
-  EXPECT_THAT(counts, testing::ElementsAre(66, 33, 16, 8, 4, 2, 1, 1, 1));
-  all.clear();
-  counts.clear();
-  while (take({.least = 4, .most = 4})) {
-  }
-  EXPECT_EQ(counts.size(), 33U);
-}
-
 TEST(DeviceJob, UsesNoOtherDevicesThanItsRanks) {
   EmulatedPlatform platform({.devices = 3});
   SessionId key{};
@@ -583,28 +561,6 @@ TEST(DeviceJob, DevicesThatDoNotReachEachOtherAreRefused) {
   const Status status = (*job)->prepare();
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kNotSupported);
-}
-
-constexpr Problem kAmongEight{.collective = Collective::kAllReduce, .ranks = 8};
-
-// They read the program's buffers, which another device need not reach.
-TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
-  bool seen = false;
-  for (const bool one_device : {true, false}) {
-    device::Choice choice(
-        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .one_device = one_device});
-    for (std::uint64_t bytes = 4; bytes <= (256 << 20); bytes *= 2)
-      for (const char* const name : {"auto", "auto@direct"}) {
-        const auto chosen = choice.choose(forced(name), kAmongEight, bytes);
-        if (!chosen || chosen->options.protocol != Protocol::kDirect) continue;
-        EXPECT_TRUE(one_device) << name << ", " << bytes;
-        seen = true;
-      }
-    EXPECT_TRUE(
-        choice.choose(forced(std::string(test::direct_forms(Collective::kAllReduce).front()->name)),
-                      kAmongEight, 1 << 20));
-  }
-  EXPECT_TRUE(seen);
 }
 
 TEST(DeviceJob, ARankTakesAsManyBlocksAsItIsToHave) {
@@ -626,46 +582,6 @@ TEST(DeviceJob, ARankTakesAsManyBlocksAsItIsToHave) {
   EXPECT_EQ(blocks_each({.least = 15}, {}), 15u);
   EXPECT_EQ(blocks_each({.least = 100}, {}), 20u);  // all there are
   EXPECT_EQ(blocks_each({.least = 15}, {.most = 4}), 4u);
-}
-
-TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
-  bool seen = false;
-  for (const bool whole : {true, false}) {
-    device::Choice choice(
-        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
-    for (std::uint64_t bytes = 4; bytes <= (1 << 20); bytes *= 2)
-      for (const char* const name : {"auto", "auto@flagged", "ring@flagged"}) {
-        const auto chosen = choice.choose(forced(name), kAmongEight, bytes);
-        if (!chosen || chosen->messages != device::Messages::kLl128) continue;
-        EXPECT_TRUE(whole) << name << ", " << bytes;
-        seen = true;
-      }
-  }
-  EXPECT_TRUE(seen);
-}
-
-TEST(DeviceChoice, WherePairsMayComeInPartsPacketsAreLl8) {
-  for (const bool whole : {true, false}) {
-    device::Choice choice(
-        {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
-    const auto chosen = choice.choose(forced("auto@flagged"), kAmongEight, 8);
-    ASSERT_TRUE(chosen);
-    EXPECT_EQ(chosen->messages == device::Messages::kLl8, !whole) << chosen->name();
-  }
-}
-
-// A candidate's name forces that candidate.
-TEST(DeviceChoice, NamesLeadBack) {
-  device::Choice choice({.ranks = 8, .blocks_each = 16, .arena_bytes = kArena});
-  for (const std::uint64_t bytes : {64, 64 << 10, 16 << 20}) {
-    const std::vector<device::Candidate> all = *choice.price({}, kAmongEight, bytes);
-    for (const device::Candidate& one : all) {
-      const auto again = choice.choose(forced(one.name()), kAmongEight, bytes);
-      ASSERT_TRUE(again) << one.name();
-      EXPECT_EQ(again->name(), one.name());
-      EXPECT_EQ(again->messages, one.messages);
-    }
-  }
 }
 
 TEST(DeviceJob, RanksOfOtherProcessesAreRefused) {
