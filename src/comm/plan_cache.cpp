@@ -256,7 +256,7 @@ void prefault_many(std::span<const Connection> ends) {
   constexpr std::uint32_t kMany = 8;
   for (const Connection& end : ends)
     if (end.protocol == Protocol::kSlots && end.slots > kMany && end.state->posts == nullptr)
-      prefault(end.arena, end.slots * end.slot_bytes, true);
+      prefault(end.arena, end.slots * end.slot_bytes);
 }
 
 }  // namespace

@@ -20,11 +20,12 @@ struct PeerWindow {
   // How often the pages of a piece of kPreparedBytes have been asked for, until all were there.
   mutable std::vector<std::uint8_t> asked{};
 
-  // Before memory is used for the first time: maps what its owner has already touched, many pages
-  // at once, which would otherwise take a fault each.
+  // Before memory is used for the first time: maps the pages of it that its owner has touched, many
+  // by one fault.
   void prepare(std::uint64_t offset, std::uint64_t bytes) const;
 };
-inline constexpr std::uint64_t kPreparedBytes = 2 << 20;
+// As many as a fault maps: of a piece a rank may use its share alone.
+inline constexpr std::uint64_t kPreparedBytes = 64 << 10;
 using PeerWindows = std::vector<PeerWindow>;
 // Does [address, address + bytes) lie in the `all` bytes from `begin` on? For numbers of a peer.
 [[nodiscard]] inline bool lies_in(std::uint64_t address, std::uint64_t bytes, std::uint64_t begin,

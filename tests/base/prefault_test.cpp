@@ -19,7 +19,7 @@ TEST(Prefault, MapsPagesAndKeepsWhatTheyHold) {
   const bool can = ::madvise(made, page_bytes, MADV_POPULATE_WRITE) == 0;
   auto* const pages = static_cast<std::byte*>(made);
   pages[3 * page_bytes] = std::byte{7};
-  prefault(pages + page_bytes + 100, 4 * page_bytes, true);  // all but the last two
+  prefault(pages + page_bytes + 100, 4 * page_bytes);  // all but the last two
   std::vector<unsigned char> there(8);
   ASSERT_EQ(::mincore(made, bytes, there.data()), 0);
   for (std::size_t i = 0; i < there.size(); ++i)
