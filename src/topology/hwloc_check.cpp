@@ -147,13 +147,24 @@ class Check {
       if (!is_one_of(node.name(), kElements))
         return file_.complain(node, fmt::format("<{}> is not known", printable(node.name(), 32)));
       for (const pugi::xml_attribute attribute : node.attributes())
-        if (is_one_of(attribute.name(), kNumbers) &&
-            !is_number(attribute.value(), attribute.name() == std::string_view("depth")))
-          return file_.complain(node,
-                                fmt::format("{}=\"{}\" must be a whole number", attribute.name(),
-                                            printable(attribute.value(), 64)));
+        TUTTI_TRY(attribute_of(node, attribute));
       TUTTI_TRY(elements(node));
     }
+    return {};
+  }
+
+  // hwloc's own parser leaves out all that follow a name of other letters, and of two the last
+  // one holds.
+  Status attribute_of(pugi::xml_node node, pugi::xml_attribute attribute) {
+    const std::string_view name = attribute.name();
+    if (name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string_view::npos)
+      return file_.complain(node,
+                            fmt::format("the attribute \"{}\" is not known", printable(name, 32)));
+    if (node.attribute(attribute.name()) != attribute)
+      return file_.complain(node, fmt::format("{} is there twice", name));
+    if (is_one_of(name, kNumbers) && !is_number(attribute.value(), name == "depth"))
+      return file_.complain(node, fmt::format("{}=\"{}\" must be a whole number", name,
+                                              printable(attribute.value(), 64)));
     return {};
   }
 

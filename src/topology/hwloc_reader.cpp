@@ -489,7 +489,7 @@ Result<Graph> read_hwloc_text(std::string text, const std::string& name) {
   TUTTI_TRY_ASSIGN(const XmlFile file, XmlFile::parse(std::move(text), name, "topology"));
   TUTTI_TRY(check_hwloc_export(file));
   TUTTI_TRY_ASSIGN(Topology topology, new_topology());
-  const std::string& whole = file.text();
+  const std::string whole = file.plain();
   // With its terminating zero, as hwloc asks.
   if (whole.size() >= XmlFile::kMostBytes ||
       hwloc_topology_set_xmlbuffer(topology.get(), whole.c_str(),

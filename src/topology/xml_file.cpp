@@ -81,6 +81,17 @@ Result<XmlFile> XmlFile::parse(std::string text, std::string name, std::string_v
   return file;
 }
 
+std::string XmlFile::plain() const {
+  struct Writer : pugi::xml_writer {
+    std::string text;
+    void write(const void* data, std::size_t bytes) override {
+      text.append(static_cast<const char*>(data), bytes);
+    }
+  } writer;
+  root().print(writer, "", pugi::format_raw, pugi::encoding_utf8);
+  return std::move(writer.text);
+}
+
 std::string XmlFile::place(std::ptrdiff_t offset) const {
   const auto end =
       static_cast<std::size_t>(std::clamp<std::ptrdiff_t>(offset, 0, std::ssize(text_)));

@@ -23,7 +23,9 @@ class XmlFile {
                                              std::string_view root);
 
   [[nodiscard]] pugi::xml_node root() const { return document_.document_element(); }
-  [[nodiscard]] const std::string& text() const { return text_; }
+  // The elements anew, in the plainest form: for another parser, which thus reads what this one
+  // read. Without the declaration: the encoding that it names is not what was read.
+  [[nodiscard]] std::string plain() const;
   // kInvalidArgument, "FILE:LINE:COLUMN: what", at a node of this file.
   [[nodiscard]] tl::unexpected<Error> complain(pugi::xml_node where, std::string_view what) const;
   [[nodiscard]] std::string place(pugi::xml_node where) const;

@@ -167,5 +167,25 @@ TEST_F(Hwloc, BrokenFilesAreNamedWithTheirPlace) {
   EXPECT_THAT(refusal(""), HasSubstr("m.xml:1:1: is not well-formed"));
 }
 
+// hwloc has two parsers, by how it was installed. Each must read what was checked: its own one
+// crashed where it left out what follows an attribute of unknown letters.
+TEST_F(Hwloc, FilesAreReadAlikeByEachParser) {
+  const std::string text = text_of(fixture("hwloc/nvidiaDGX2.xml"));
+  const auto with = [&](std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    std::string changed = text;
+    changed.replace(at, from.size(), to);
+    const auto graph = read_hwloc_text(std::move(changed), "m.xml");
+    return graph ? std::string("taken") : graph.error().message;
+  };
+  EXPECT_EQ(with("encoding=\"UTF-8\"", "encoding=\"XTF-8\""), "taken");
+  EXPECT_EQ(with(" complete_nodeset=", "\n  complete_nodeset = "), "taken");
+  EXPECT_THAT(with(" complete_nodeset=", " compLete_nodeset="),
+              HasSubstr("the attribute \"compLete_nodeset\" is not known"));
+  EXPECT_THAT(with(" complete_nodeset=", " nodeset=\"0x1\" complete_nodeset="),
+              HasSubstr("nodeset is there twice"));
+}
+
 }  // namespace
 }  // namespace tutti::topology
