@@ -42,16 +42,15 @@ void PeerWindow::prepare(std::uint64_t offset, std::uint64_t bytes) const {
   if (bytes == 0) return;
   const std::uint64_t lead = memory.lead_bytes(), all = lead + memory.bytes();
   if (asked.empty()) asked.resize((all + kPreparedBytes - 1) / kPreparedBytes);
-  const std::uint64_t end = (lead + offset + bytes - 1) / kPreparedBytes + 1;
-  const auto is_open = [&](std::uint64_t piece) { return asked[piece] < kMostAsked; };
-  for (std::uint64_t piece = (lead + offset) / kPreparedBytes; piece < end; ++piece) {
-    if (!is_open(piece)) continue;
-    const std::uint64_t first = piece, begin = first * kPreparedBytes;
-    while (piece + 1 < end && is_open(piece + 1)) ++piece;
-    const bool whole = map_existing(memory.data() - lead + begin,
-                                    std::min((piece + 1 - first) * kPreparedBytes, all - begin));
-    for (std::uint64_t each = first; each <= piece; ++each)
-      asked[each] = whole ? kMostAsked : static_cast<std::uint8_t>(asked[each] + 1);
+  const std::uint64_t last = lead + offset + bytes - 1;
+  for (std::uint64_t piece = (lead + offset) / kPreparedBytes; piece <= last / kPreparedBytes;
+       ++piece) {
+    std::uint8_t& times = asked[piece];
+    if (times >= kMostAsked) continue;
+    const std::uint64_t begin = piece * kPreparedBytes;
+    const bool whole =
+        map_existing(memory.data() - lead + begin, std::min(kPreparedBytes, all - begin));
+    times = whole ? kMostAsked : static_cast<std::uint8_t>(times + 1);
   }
 }
 

@@ -24,7 +24,7 @@ struct PeerWindow {
   // by one fault.
   void prepare(std::uint64_t offset, std::uint64_t bytes) const;
 };
-// As many as a fault maps: of a piece a rank may use its share alone.
+// As much as one fault maps: larger pieces would map what a rank that uses its share never reads.
 inline constexpr std::uint64_t kPreparedBytes = 64 << 10;
 using PeerWindows = std::vector<PeerWindow>;
 // Does [address, address + bytes) lie in the `all` bytes from `begin` on? For numbers of a peer.

@@ -171,16 +171,21 @@ TEST(PeerWindow, MapsWhatItsOwnerHasTouched) {
                      .memory = *Mapping::of(fd, kLead, kAll - kLead, PROT_READ | PROT_WRITE)});
   const Mapping other = *Mapping::of(fd, 0, kAll, PROT_READ | PROT_WRITE);
   static_cast<void>(*static_cast<const volatile std::byte*>(other.data() + (1 << 20)));
-  if (mapped_pages(other.data(), kAll) != kPreparedBytes / 4096)
-    GTEST_SKIP() << "this kernel maps pages by faults alone";
+  // As Linux is configured nearly everywhere, and where huge pages are not allowed.
+  const bool by_pieces = mapped_pages(other.data(), kAll) == kPreparedBytes / 4096;
   std::byte* const theirs = find_in(windows, kLead, kPreparedBytes, Use::kWrite);
   ASSERT_NE(theirs, nullptr);
-  EXPECT_GE(mapped_pages(theirs, kAll - kLead), kPreparedBytes / 4096);
-  EXPECT_LE(mapped_pages(theirs, kAll - kLead), 2 * kPreparedBytes / 4096);  // as it lies
+  const std::uint64_t mapped = mapped_pages(theirs, kAll - kLead);
+  if (by_pieces) {
+    EXPECT_GE(mapped, kPreparedBytes / 4096);
+    EXPECT_LE(mapped, 2 * kPreparedBytes / 4096);  // as it lies
+  }
   ASSERT_EQ(find_in(windows, kLead, kTouched - kLead, Use::kWrite), theirs);
   ASSERT_EQ(find_in(windows, kAll - 1, 1, Use::kWrite), theirs + kAll - kLead - 1);
   EXPECT_EQ(blocks(), blocks_before);
-  EXPECT_EQ(mapped_pages(theirs, kAll - kLead), (kTouched - kLead) / 4096);
+  if (by_pieces) {
+    EXPECT_EQ(mapped_pages(theirs, kAll - kLead), (kTouched - kLead) / 4096);
+  }
   windows.clear();
   EXPECT_TRUE(free_allocation(own));
 }
