@@ -345,8 +345,9 @@ std::vector<UnknownVariable> unknown_variables(const char* const* environment) {
     const std::string_view name = entry.substr(0, std::min(entry.find('='), std::size_t{128}));
     if (!name.starts_with(kPrefix)) continue;
     UnknownVariable found{std::string(name), ""};
-    // Three edits, or a third of what follows the prefix: more is not a slip of the keyboard.
-    const std::size_t farthest = std::min<std::size_t>(3, (name.size() - kPrefix.size()) / 3);
+    // At most three edits, and a third of what follows the prefix, rounded up: more is no slip of
+    // the keyboard. Two letters that changed places are two edits.
+    const std::size_t farthest = std::min<std::size_t>(3, (name.size() - kPrefix.size() + 2) / 3);
     std::size_t nearest = farthest + 1;
     for (const ConfigVariable& variable : kTable) {
       const std::size_t distance = edit_distance(name, variable.name);

@@ -170,20 +170,24 @@ TEST(Config, AllowedTextNamesTheRange) {
 }
 
 TEST(Config, UnknownVariablesComeWithTheNearestName) {
-  const char* const environment[] = {"PATH=/bin",         "TUTTI_ALGO=ring", "TUTTI_ALGOS=ring",
-                                     "TUTTI_SLOTBYTES=1", "TUTTI_QUUX_MODE", "TUTTI_FOO=1",
-                                     "TUTTI_ROOTS=1",     "TUTTI_",          nullptr};
-  const std::vector<UnknownVariable> unknown = unknown_variables(environment);
-  ASSERT_EQ(unknown.size(), 6u);
-  EXPECT_EQ(unknown[0].name, "TUTTI_ALGOS");
-  EXPECT_EQ(unknown[0].nearest, "TUTTI_ALGO");
-  EXPECT_EQ(unknown[1].name, "TUTTI_SLOTBYTES");
-  EXPECT_EQ(unknown[1].nearest, "TUTTI_SLOT_BYTES");
-  EXPECT_EQ(unknown[2].name, "TUTTI_QUUX_MODE");
-  EXPECT_EQ(unknown[2].nearest, "");
-  EXPECT_EQ(unknown[3].nearest, "");  // two edits make TUTTI_ROOT of three letters
-  EXPECT_EQ(unknown[4].nearest, "TUTTI_ROOT");
-  EXPECT_EQ(unknown[5].nearest, "");
+  const std::pair<const char*, const char*> expected[] = {
+      {"TUTTI_ALGOS", "TUTTI_ALGO"},
+      {"TUTTI_SLOTBYTES", "TUTTI_SLOT_BYTES"},
+      {"TUTTI_RNAK", "TUTTI_RANK"},
+      {"TUTTI_PROTOCOL", "TUTTI_PROTO"},
+      {"TUTTI_QUUX_MODE", ""},
+      {"TUTTI_FOO", ""},            // two edits make TUTTI_ROOT of three letters
+      {"TUTTI_TRANSPORTABLE", ""},  // four
+      {"TUTTI_", ""}};
+  std::vector<const char*> environment{"PATH=/bin", "TUTTI_ALGO=ring"};
+  for (const auto& [name, nearest] : expected) environment.push_back(name);
+  environment.push_back(nullptr);
+  const std::vector<UnknownVariable> unknown = unknown_variables(environment.data());
+  ASSERT_EQ(unknown.size(), std::size(expected));
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    EXPECT_EQ(unknown[i].name, expected[i].first);
+    EXPECT_EQ(unknown[i].nearest, expected[i].second) << expected[i].first;
+  }
   EXPECT_TRUE(unknown_variables(nullptr).empty());
 }
 
