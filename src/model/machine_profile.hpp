@@ -52,7 +52,7 @@ struct MachineProfile {
   double residual = 0;                 // median of |predicted / measured - 1| over the fit's points
   std::vector<MeasuredPlan> measured;  // whole operations, where somebody measured them
   std::optional<DeviceProfile> device = std::nullopt;  // nothing: nobody has measured one
-  // False: only devices were measured, and the other costs are the library's.
+  // False: the costs among ranks of a host are the library's.
   [[nodiscard]] bool has_host() const { return costs != prior_costs() || !measured.empty(); }
   bool operator==(const MachineProfile&) const = default;
 };

@@ -73,7 +73,7 @@ TEST(TuttiInfo, JsonShowsWhatIsSet) {
 
 TEST(TuttiInfo, SaysWhichCostsAreTaken) {
   const testing::Folder folder;
-  const std::string cache = "env -u TUTTI_PROFILE XDG_CACHE_HOME=" + folder.file("");
+  const std::string cache = "env -u TUTTI_PROFILE XDG_CACHE_HOME=" + folder.path().string();
   const auto costs_with = [](const std::string& environment) {
     const Outcome outcome = run(environment, "--json");
     EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -94,10 +94,20 @@ TEST(TuttiInfo, SaysWhichCostsAreTaken) {
   profile.machine = describe_machine();
   profile.created = "2026-11-28";
   ASSERT_TRUE(write_profile(profile, file));
-  EXPECT_EQ(costs_with(named), "built in; of devices " + file + ", measured 2026-11-28");
+  EXPECT_EQ(costs_with(named), "built in; of devices built in");
+  const std::string measured = file + ", measured 2026-11-28";
+  profile.device = DeviceProfile{.name = "a GPU", .costs = kPriorDeviceCosts};
+  ASSERT_TRUE(write_profile(profile, file));
+  EXPECT_EQ(costs_with(named), "built in; of devices " + measured);
+  profile.device.reset();
   profile.costs.slotted.step_ns += 1;
   ASSERT_TRUE(write_profile(profile, file));
-  EXPECT_EQ(costs_with(named), file + ", measured 2026-11-28");
+  EXPECT_EQ(costs_with(named), measured + "; of devices built in");
+  // The user's own, and none.
+  const std::string own = folder.file("tutti/") + fingerprint_of(describe_machine()) + ".json";
+  ASSERT_TRUE(write_profile(profile, own));
+  EXPECT_THAT(costs_with(cache), StartsWith(own + ", measured"));
+  EXPECT_EQ(costs_with("TUTTI_PROFILE=off XDG_CACHE_HOME=" + folder.path().string()), "built in");
   profile.machine = "another";
   ASSERT_TRUE(write_profile(profile, file));
   EXPECT_THAT(costs_with(named), HasSubstr("the profile was measured on another machine"));

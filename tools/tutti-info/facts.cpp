@@ -178,14 +178,16 @@ std::vector<Fact> machine_facts(const Config& config) {
   return facts;
 }
 
-// As apply_profile() takes it, who goes on where the profile is refused.
+// As apply_profile() takes them: where the profile is refused, it goes on with the built-in ones.
 std::string costs_text(const Config& config, std::vector<std::string>& warnings) {
   const std::optional<std::string> path = profile_to_read(config.profile);
   if (!path) return "built in";
   const Result<MachineProfile> profile = read_profile(*path);
-  if (profile)
-    return fmt::format("{}{}, measured {}", profile->has_host() ? "" : "built in; of devices ",
-                       *path, profile->created);
+  if (profile) {
+    const std::string file = fmt::format("{}, measured {}", *path, profile->created);
+    return fmt::format("{}; of devices {}", profile->has_host() ? file : "built in",
+                       profile->device ? file : "built in");
+  }
   warnings.push_back(profile.error().message);
   return "built in, since the profile cannot be used: see the warning";
 }
