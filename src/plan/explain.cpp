@@ -64,8 +64,10 @@ std::string to_text(const Explanation& e) {
                                  name_of(e.collective), e.bytes, e.ranks, e.where, e.source,
                                  e.forced.empty() ? "" : fmt::format("; forced: {}", e.forced));
   if (!e.note.empty()) text += e.note + "\n";
-  text += "price: the sum of the terms from messages to remote; measured: by the profile\n";
-  text += "why: how much dearer than the candidate that runs, and by which term most\n";
+  text +=
+      "price: the sum of the terms from messages to remote; measured: of whole calls, from rank "
+      "0's profile; slices: parts of each chunk\n";
+  text += "why: the price beside that of the candidate that runs, and the term that adds most\n";
   const auto out = std::back_inserter(text);
   fmt::format_to(out, "{:>10} {:>10}", "price us", "measured");
   for (const Term& term : kTerms) fmt::format_to(out, " {:>9}", term.name);

@@ -142,6 +142,7 @@ TEST(PublicApi, ExplainsWhatRunsAndWhyTheOthersDoNot) {
     const std::string text = comm.explain("all_reduce", 100'000, tuttiFloat);
     EXPECT_NE(text.find("all_reduce of 400000 bytes among 3 ranks"), std::string::npos) << text;
     EXPECT_NE(text.find(std::string(all.front().name) + " "), std::string::npos) << text;
+    EXPECT_NE(text.find("\nprice: the sum of the terms"), std::string::npos) << text;
     // What runs is what was named, in every detail.
     const std::string last = all.back().name;
     comm.set_algorithm(last.c_str());
