@@ -23,7 +23,8 @@ struct Isa {
 };
 
 #ifdef TUTTI_KERNELS_X86
-// clang 14's __builtin_cpu_supports does not know it.
+// Clang 14's __builtin_cpu_supports does not know it. To be asked after avx2, which also asks
+// whether the system saves the registers.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
