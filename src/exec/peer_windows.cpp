@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 namespace tutti {
 namespace {
@@ -17,18 +18,17 @@ constexpr std::uint8_t kMostAsked = 4;
 // shared memory also for writing: half of what MADV_POPULATE_READ takes. What it leaves out, faults
 // do later. Returns whether all exist.
 bool map_existing(const std::byte* begin, std::uint64_t bytes) {
-  constexpr std::uintptr_t kAroundBytes = 64 << 10;  // fault_around_bytes, at addresses aligned so
+  constexpr std::uint64_t kLeastPageBytes = 4096;
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> exists((bytes + page_bytes - 1) / page_bytes);
+  std::array<unsigned char, kPreparedBytes / kLeastPageBytes> exists{};
   if (::mincore(const_cast<std::byte*>(begin), bytes, exists.data()) != 0) return true;
   bool all = true;
-  std::uintptr_t mapped = 0;  // by its number
-  for (std::size_t page = 0; page < exists.size(); ++page) {
-    const bool is_there = (exists[page] & 1) != 0;
-    const std::byte* const at = begin + page * page_bytes;
-    const std::uintptr_t around = reinterpret_cast<std::uintptr_t>(at) / kAroundBytes;
+  std::uintptr_t mapped = 0;  // what a fault maps is aligned; by its number
+  for (std::uint64_t at = 0; at < bytes; at += page_bytes) {
+    const bool is_there = (exists[at / page_bytes] & 1) != 0;
+    const std::uintptr_t around = reinterpret_cast<std::uintptr_t>(begin + at) / kPreparedBytes;
     if (is_there && around != mapped) {
-      static_cast<void>(*static_cast<const volatile std::byte*>(at));
+      static_cast<void>(*static_cast<const volatile std::byte*>(begin + at));
       mapped = around;
     }
     all = all && is_there;

@@ -24,7 +24,8 @@ struct PeerWindow {
   // by one fault.
   void prepare(std::uint64_t offset, std::uint64_t bytes) const;
 };
-// As much as one fault maps: larger pieces would map what a rank that uses its share never reads.
+// As much as one fault maps (fault_around_bytes): larger pieces would map what a rank that uses its
+// share never reads.
 inline constexpr std::uint64_t kPreparedBytes = 64 << 10;
 using PeerWindows = std::vector<PeerWindow>;
 // Does [address, address + bytes) lie in the `all` bytes from `begin` on? For numbers of a peer.

@@ -179,7 +179,6 @@ TEST(DeviceChoice, IsByTheCostsThatItIsGiven) {
 }
 
 constexpr std::uint64_t kArena = 256 << 10;
-constexpr Problem kAmongEight{.collective = Collective::kAllReduce, .ranks = 8};
 
 Forced forced(std::string_view name) { return *parse_forced(name); }
 
@@ -191,14 +190,14 @@ TEST(DeviceChoice, AmongDevicesThereIsNoDirectPlanUnlessItIsNamed) {
         {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .one_device = one_device});
     for (std::uint64_t bytes = 4; bytes <= (256 << 20); bytes *= 2)
       for (const char* const name : {"auto", "auto@direct"}) {
-        const auto chosen = choice.choose(forced(name), kAmongEight, bytes);
+        const auto chosen = choice.choose(forced(name), all_reduce(8), bytes);
         if (!chosen || chosen->options.protocol != Protocol::kDirect) continue;
         EXPECT_TRUE(one_device) << name << ", " << bytes;
         seen = true;
       }
     EXPECT_TRUE(
         choice.choose(forced(std::string(test::direct_forms(Collective::kAllReduce).front()->name)),
-                      kAmongEight, 1 << 20));
+                      all_reduce(8), 1 << 20));
   }
   EXPECT_TRUE(seen);
 }
@@ -210,7 +209,7 @@ TEST(DeviceChoice, WhereLinesMayComeInPartsThereIsNoLl128) {
         {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
     for (std::uint64_t bytes = 4; bytes <= (1 << 20); bytes *= 2)
       for (const char* const name : {"auto", "auto@flagged", "ring@flagged"}) {
-        const auto chosen = choice.choose(forced(name), kAmongEight, bytes);
+        const auto chosen = choice.choose(forced(name), all_reduce(8), bytes);
         if (!chosen || chosen->messages != device::Messages::kLl128) continue;
         EXPECT_TRUE(whole) << name << ", " << bytes;
         seen = true;
@@ -223,7 +222,7 @@ TEST(DeviceChoice, WherePairsMayComeInPartsPacketsAreLl8) {
   for (const bool whole : {true, false}) {
     device::Choice choice(
         {.ranks = 8, .blocks_each = 16, .arena_bytes = kArena, .whole_lines = whole});
-    const auto chosen = choice.choose(forced("auto@flagged"), kAmongEight, 8);
+    const auto chosen = choice.choose(forced("auto@flagged"), all_reduce(8), 8);
     ASSERT_TRUE(chosen);
     EXPECT_EQ(chosen->messages == device::Messages::kLl8, !whole) << chosen->name();
   }
@@ -233,9 +232,9 @@ TEST(DeviceChoice, WherePairsMayComeInPartsPacketsAreLl8) {
 TEST(DeviceChoice, NamesLeadBack) {
   device::Choice choice({.ranks = 8, .blocks_each = 16, .arena_bytes = kArena});
   for (const std::uint64_t bytes : {64, 64 << 10, 16 << 20}) {
-    const std::vector<device::Candidate> all = *choice.price({}, kAmongEight, bytes);
+    const std::vector<device::Candidate> all = *choice.price({}, all_reduce(8), bytes);
     for (const device::Candidate& one : all) {
-      const auto again = choice.choose(forced(one.name()), kAmongEight, bytes);
+      const auto again = choice.choose(forced(one.name()), all_reduce(8), bytes);
       ASSERT_TRUE(again) << one.name();
       EXPECT_EQ(again->name(), one.name());
       EXPECT_EQ(again->messages, one.messages);
